@@ -1,0 +1,59 @@
+//! A read-only array that is either in memory or a stretch of a memory-mapped file.
+
+use bytemuck::Pod;
+use memmap2::Mmap;
+use std::marker::PhantomData;
+use std::ops::Deref;
+use std::sync::Arc;
+
+/// `[T]` that may live in a file. Reads like a slice.
+#[derive(Debug, Clone)]
+pub enum Array<T: Pod> {
+    /// In memory.
+    Owned(Arc<Vec<T>>),
+    /// Bytes of a mapped file, checked for length and alignment when made.
+    Mapped(MappedArray<T>),
+}
+
+/// The mapped kind of [`Array`].
+#[derive(Debug, Clone)]
+pub struct MappedArray<T> {
+    map: Arc<Mmap>,
+    offset: usize,
+    bytes: usize,
+    element: PhantomData<T>,
+}
+
+impl<T: Pod> Array<T> {
+    /// `len` elements of `map` from byte `offset`; `None` when they do not lie inside it or are not aligned.
+    pub fn mapped(map: Arc<Mmap>, offset: usize, len: usize) -> Option<Self> {
+        let bytes = len.checked_mul(size_of::<T>())?;
+        let stretch = map.get(offset..offset.checked_add(bytes)?)?;
+        bytemuck::try_cast_slice::<u8, T>(stretch).ok()?;
+        Some(Self::Mapped(MappedArray { map, offset, bytes, element: PhantomData }))
+    }
+
+    /// An array without elements.
+    pub fn empty() -> Self {
+        Vec::new().into()
+    }
+}
+
+impl<T: Pod> From<Vec<T>> for Array<T> {
+    fn from(items: Vec<T>) -> Self {
+        Self::Owned(Arc::new(items))
+    }
+}
+
+impl<T: Pod> Deref for Array<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        match self {
+            Self::Owned(items) => items,
+            Self::Mapped(MappedArray { map, offset, bytes, .. }) => {
+                bytemuck::cast_slice(&map[*offset..*offset + *bytes])
+            }
+        }
+    }
+}

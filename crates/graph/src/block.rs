@@ -1,0 +1,161 @@
+//! Who sends to whom in one layer of one step.
+//!
+//! A block is bipartite: `targets` rows are computed from source rows. Source rows are numbered
+//! `[targets | other local rows | halo rows]`, so that target `i` *is* source row `i` (destinations come first
+//! among the sources) and the output rows of one layer are the local source rows of the next. The same structure
+//! serves a whole part (layer-wise exchange: the halo arrives from other ranks) and a sampled mini-batch (no
+//! halo: every source row is local). A block knows rows, never node ids; nothing here communicates.
+
+/// One layer's bipartite graph, with its transpose for the backward pass.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Block {
+    /// Rows that this layer computes.
+    pub targets: usize,
+    /// Source rows that this rank holds, the targets first; `local >= targets`.
+    pub local: usize,
+    /// Source rows that other ranks hold, numbered from `local`.
+    pub halo: usize,
+    /// In-edges by target: what the forward pass walks.
+    pub incoming: Adjacency,
+    /// Out-edges by source row (`local + halo` of them): what the backward pass walks.
+    pub outgoing: Adjacency,
+    /// Targets all of whose sources are local: computed while the halo is under way.
+    pub interior: Vec<u32>,
+    /// Targets that read at least one halo row.
+    pub border: Vec<u32>,
+}
+
+/// Compressed neighbour lists.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Adjacency {
+    /// Where each row's list starts; one more than there are rows.
+    pub offsets: Vec<u64>,
+    /// The rows at the other end of the edges, ascending within a list.
+    pub neighbors: Vec<u32>,
+    /// Weight of each edge; empty when edges are not weighted.
+    pub weights: Vec<f32>,
+}
+
+impl Adjacency {
+    /// The number of lists.
+    pub fn rows(&self) -> usize {
+        self.offsets.len().saturating_sub(1)
+    }
+
+    /// The number of edges.
+    pub fn edges(&self) -> usize {
+        self.neighbors.len()
+    }
+
+    /// Positions of the edges of `row`.
+    pub fn range(&self, row: usize) -> std::ops::Range<usize> {
+        self.offsets[row] as usize..self.offsets[row + 1] as usize
+    }
+
+    /// The rows at the other end of the edges of `row`.
+    pub fn neighbors(&self, row: usize) -> &[u32] {
+        &self.neighbors[self.range(row)]
+    }
+
+    /// The same edges listed by their other end, of which there are `rows`.
+    pub fn transposed(&self, rows: usize) -> Self {
+        let mut offsets = vec![0u64; rows + 1];
+        for &neighbor in &self.neighbors {
+            offsets[neighbor as usize + 1] += 1;
+        }
+        for row in 0..rows {
+            offsets[row + 1] += offsets[row];
+        }
+        let mut cursor = offsets.clone();
+        let mut neighbors = vec![0u32; self.edges()];
+        let mut weights = vec![0f32; self.weights.len()];
+        for row in 0..self.rows() {
+            for edge in self.range(row) {
+                let slot = &mut cursor[self.neighbors[edge] as usize];
+                neighbors[*slot as usize] = row as u32;
+                if let Some(weight) = self.weights.get(edge) {
+                    weights[*slot as usize] = *weight;
+                }
+                *slot += 1;
+            }
+        }
+        Self { offsets, neighbors, weights }
+    }
+}
+
+impl Block {
+    /// The block whose target `i` reads `incoming.neighbors(i)` among `local` local and `halo` remote rows.
+    pub fn new(incoming: Adjacency, local: usize, halo: usize) -> Self {
+        let targets = incoming.rows();
+        debug_assert!(targets <= local);
+        let reads_halo = |row: &u32| incoming.neighbors(*row as usize).iter().any(|&s| s as usize >= local);
+        let (border, interior) = (0..targets as u32).partition(reads_halo);
+        let outgoing = incoming.transposed(local + halo);
+        Self { targets, local, halo, incoming, outgoing, interior, border }
+    }
+
+    /// All source rows, local and remote.
+    pub fn sources(&self) -> usize {
+        self.local + self.halo
+    }
+
+    /// The number of edges.
+    pub fn edges(&self) -> usize {
+        self.incoming.edges()
+    }
+
+    /// Bytes of memory that the block holds.
+    pub fn bytes(&self) -> usize {
+        let adjacency = |a: &Adjacency| 8 * a.offsets.len() + 4 * a.neighbors.len() + 4 * a.weights.len();
+        adjacency(&self.incoming) + adjacency(&self.outgoing) + 4 * self.targets
+    }
+}
+
+/// The blocks of one step, input layer first, and the nodes behind their rows.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Batch {
+    /// One block per layer, first layer first; the targets of one are the local rows of the next.
+    pub blocks: Vec<std::sync::Arc<Block>>,
+    /// The part's row of each local source row of the first block.
+    pub inputs: Vec<u32>,
+}
+
+impl Batch {
+    /// Rows of the last layer: what the loss reads.
+    pub fn targets(&self) -> usize {
+        self.blocks.last().map_or(self.inputs.len(), |block| block.targets)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn adjacency(lists: &[&[u32]]) -> Adjacency {
+        let mut made = Adjacency { offsets: vec![0], ..Adjacency::default() };
+        for list in lists {
+            made.neighbors.extend_from_slice(list);
+            made.offsets.push(made.neighbors.len() as u64);
+        }
+        made
+    }
+
+    #[test]
+    fn a_block_tells_interior_from_border_and_lists_edges_both_ways() {
+        let block = Block::new(adjacency(&[&[0, 2], &[3], &[]]), 3, 1);
+        assert_eq!((block.targets, block.local, block.halo, block.edges()), (3, 3, 1, 3));
+        assert_eq!((&block.interior[..], &block.border[..]), (&[0, 2][..], &[1][..]));
+        assert_eq!(block.outgoing.neighbors(0), [0]);
+        assert_eq!(block.outgoing.neighbors(2), [0]);
+        assert_eq!(block.outgoing.neighbors(3), [1]);
+    }
+
+    #[test]
+    fn transposing_twice_gives_the_same_lists_and_keeps_weights_on_their_edges() {
+        let mut lists = adjacency(&[&[1, 2], &[0], &[]]);
+        lists.weights = vec![0.5, 2.0, 3.0];
+        let there = lists.transposed(3);
+        assert_eq!(there.weights, [3.0, 0.5, 2.0]);
+        assert_eq!(there.transposed(3), lists);
+    }
+}
