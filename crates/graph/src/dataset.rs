@@ -5,6 +5,7 @@
 
 use crate::Result;
 use crate::array::Array;
+use serde::{Deserialize, Serialize};
 
 /// Edges in chunks, any number of times.
 ///
@@ -65,8 +66,47 @@ impl EdgeChunk {
     }
 }
 
+/// Edges that are all in memory.
+#[derive(Debug, Clone)]
+pub struct MemoryEdges {
+    edges: EdgeChunk,
+    attribute_width: usize,
+    next: usize,
+}
+
+impl MemoryEdges {
+    /// A stream of `edges`, whose attribute rows are `attribute_width` wide.
+    pub fn new(edges: EdgeChunk, attribute_width: usize) -> Self {
+        Self { edges, attribute_width, next: 0 }
+    }
+}
+
+impl EdgeStream for MemoryEdges {
+    fn len(&self) -> u64 {
+        self.edges.len() as u64
+    }
+
+    fn rewind(&mut self) -> Result<()> {
+        self.next = 0;
+        Ok(())
+    }
+
+    fn next_chunk(&mut self, chunk: &mut EdgeChunk) -> Result<bool> {
+        chunk.clear();
+        let range = self.next..self.edges.len().min(self.next + EdgeChunk::EDGES);
+        self.next = range.end;
+        chunk.sources.extend_from_slice(&self.edges.sources[range.clone()]);
+        chunk.targets.extend_from_slice(&self.edges.targets[range.clone()]);
+        chunk.weights.extend_from_slice(self.edges.weights.get(range.clone()).unwrap_or_default());
+        chunk.types.extend_from_slice(self.edges.types.get(range.clone()).unwrap_or_default());
+        let wide = range.start * self.attribute_width..range.end * self.attribute_width;
+        chunk.attributes.extend_from_slice(self.edges.attributes.get(wide).unwrap_or_default());
+        Ok(!chunk.is_empty())
+    }
+}
+
 /// What accompanies each edge of a dataset.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EdgeColumns {
     /// Edges carry a weight.
     pub weighted: bool,
