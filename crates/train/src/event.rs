@@ -1,0 +1,324 @@
+//! Everything a run reports: one enum, one JSON line each.
+//!
+//! The trainer speaks to an [`Observer`]; terminal, report and dashboard read events and nothing else. Nothing
+//! here prints. A run that was resumed appends to the same log: epochs after a `resumed` event replace those of
+//! the same number before it.
+
+use crate::error::{Error, Result};
+use crate::metric::Metric;
+use serde::{Deserialize, Serialize};
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+/// One thing a run reports. Epochs are counted from 1.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum Event {
+    /// Everything is loaded and checked; the first epoch begins.
+    Started(Box<Started>),
+    /// The run goes on from a checkpoint.
+    Resumed {
+        /// The last epoch that the checkpoint holds.
+        epoch: u64,
+    },
+    /// An epoch is over.
+    Epoch(EpochReport),
+    /// Scores outside the epoch loop, such as those of the final weights.
+    Evaluation(Evaluation),
+    /// A checkpoint is on disk.
+    Checkpoint {
+        /// Its folder.
+        path: PathBuf,
+        /// The last epoch that it holds.
+        epoch: u64,
+    },
+    /// Patience ran out.
+    StoppedEarly {
+        /// The last epoch.
+        epoch: u64,
+        /// The epoch with the best validation score.
+        best_epoch: u64,
+        /// Epochs without a better one that were allowed.
+        patience: u64,
+    },
+    /// The user stopped the run; a checkpoint was written.
+    Interrupted {
+        /// The last whole epoch.
+        epoch: u64,
+    },
+    /// Something the user should know that does not stop the run.
+    Warning {
+        /// What.
+        message: String,
+    },
+    /// The run is over.
+    Finished(Box<Summary>),
+}
+
+/// The resolved facts of a run.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Started {
+    /// The name of the strategy.
+    pub strategy: String,
+    /// The name of the model.
+    pub model: String,
+    /// The name of the dataset.
+    pub dataset: String,
+    /// Nodes of the whole graph.
+    pub nodes: u64,
+    /// Edges of the whole graph.
+    pub edges: u64,
+    /// Columns of the node features.
+    pub features: u64,
+    /// Classes or labels.
+    pub classes: u64,
+    /// Training nodes.
+    pub train_nodes: u64,
+    /// Parts of the graph.
+    pub parts: u64,
+    /// Processes.
+    pub processes: u64,
+    /// Threads of each process.
+    pub threads: u64,
+    /// The seed.
+    pub seed: u64,
+    /// Epochs to come at most.
+    pub epochs: u64,
+    /// Numbers in all weights together.
+    pub parameters: u64,
+    /// Rows that each layer computes, from the input on, summed over parts; a step of nodes whose output nobody
+    /// needs is not taken.
+    pub active_rows: Vec<u64>,
+    /// Memory that the run will need.
+    pub memory: MemoryNeed,
+}
+
+/// Memory that a run will need on this process, stated before it is taken.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct MemoryNeed {
+    /// All together.
+    pub total_bytes: u64,
+    /// What it is made of.
+    pub items: Vec<MemoryItem>,
+}
+
+/// One item of a [`MemoryNeed`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemoryItem {
+    /// `weights`, `activations`, `halo`, …
+    pub what: String,
+    /// How much of it.
+    pub bytes: u64,
+}
+
+impl MemoryNeed {
+    /// Adds an item.
+    pub fn add(&mut self, what: impl Into<String>, bytes: u64) {
+        self.items.push(MemoryItem { what: what.into(), bytes });
+        self.total_bytes += bytes;
+    }
+}
+
+/// What one epoch did and cost.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct EpochReport {
+    /// The epoch, counted from 1.
+    pub epoch: u64,
+    /// Optimiser updates of the whole run so far.
+    pub step: u64,
+    /// Mean loss over the training nodes of all parts.
+    pub loss: f64,
+    /// The learning rate.
+    pub lr: f64,
+    /// Seconds by the clock, without evaluation.
+    pub secs: f64,
+    /// Processor seconds of this process in that time.
+    pub cpu_secs: f64,
+    /// Bytes that all ranks sent in this epoch, by kind.
+    pub bytes_sent: BytesSent,
+    /// Scores, in epochs that were evaluated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evaluation: Option<Evaluation>,
+}
+
+/// Scores of the weights after an epoch.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Evaluation {
+    /// The epoch, counted from 1.
+    pub epoch: u64,
+    /// What the scores are.
+    pub metric: Metric,
+    /// On the training nodes; absent where the split is empty or has no score.
+    pub train: Option<f64>,
+    /// On the validation nodes.
+    pub valid: Option<f64>,
+    /// On the test nodes.
+    pub test: Option<f64>,
+    /// Whether every neighbour was used, layer by layer.
+    pub exact: bool,
+    /// Seconds it took.
+    pub secs: f64,
+}
+
+/// Bytes sent, by what they carried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct BytesSent {
+    /// Input features of nodes.
+    pub features: u64,
+    /// Hidden rows and their gradients.
+    pub embeddings: u64,
+    /// Gradients of weights.
+    pub gradients: u64,
+    /// Weights.
+    pub weights: u64,
+    /// Everything else: counts, requests, scores.
+    pub control: u64,
+}
+
+impl BytesSent {
+    /// All kinds together.
+    pub fn total(&self) -> u64 {
+        self.features + self.embeddings + self.gradients + self.weights + self.control
+    }
+}
+
+impl std::ops::AddAssign for BytesSent {
+    fn add_assign(&mut self, other: Self) {
+        self.features += other.features;
+        self.embeddings += other.embeddings;
+        self.gradients += other.gradients;
+        self.weights += other.weights;
+        self.control += other.control;
+    }
+}
+
+/// What `summary.json` says.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Summary {
+    /// The name of the strategy.
+    pub strategy: String,
+    /// The name of the model.
+    pub model: String,
+    /// The name of the dataset.
+    pub dataset: String,
+    /// Parts of the graph.
+    pub parts: u64,
+    /// Processes.
+    pub processes: u64,
+    /// Threads of each process.
+    pub threads: u64,
+    /// The seed.
+    pub seed: u64,
+    /// Epochs that were trained.
+    pub epochs: u64,
+    /// The epoch with the best validation score, counted from 1; 0 when none was evaluated.
+    pub best_epoch: u64,
+    /// The validation score of that epoch.
+    pub valid_score: Option<f64>,
+    /// The test score of that epoch.
+    pub test_score: Option<f64>,
+    /// What the scores are.
+    pub metric: Metric,
+    /// Whether they are of every neighbour, layer by layer.
+    pub exact_evaluation: bool,
+    /// The loss of the last epoch.
+    pub train_loss: f64,
+    /// Median seconds of an epoch.
+    pub epoch_secs_median: f64,
+    /// Median processor seconds of an epoch.
+    pub epoch_cpu_secs_median: f64,
+    /// Seconds of the whole run.
+    pub wall_secs: f64,
+    /// Most memory of a process at any time.
+    pub peak_rss_bytes: u64,
+    /// Bytes that all ranks sent.
+    pub bytes_sent: BytesSent,
+    /// Digest of the final weights: equal digests mean equal bits.
+    pub weights_sha256: String,
+}
+
+impl Summary {
+    /// Writes `summary.json`.
+    pub fn write(&self, file: &Path) -> Result<()> {
+        archipelago_graph::atomic::write_file(file, |out| {
+            let written =
+                serde_json::to_writer_pretty(&mut *out, self).map_err(std::io::Error::from);
+            written
+                .and_then(|()| out.write_all(b"\n"))
+                .map_err(archipelago_graph::Error::io("write", file))
+        })?;
+        Ok(())
+    }
+}
+
+/// Whoever wants to know what a run does.
+pub trait Observer: Sync {
+    /// Hears of one event, in the order in which they happen.
+    fn event(&self, event: &Event);
+}
+
+/// An observer that does not care.
+impl Observer for () {
+    fn event(&self, _: &Event) {}
+}
+
+/// `events.jsonl`: one write per event, so that a run that dies leaves whole lines.
+#[derive(Debug)]
+pub struct EventLog {
+    file: PathBuf,
+    state: Mutex<LogState>,
+}
+
+#[derive(Debug)]
+struct LogState {
+    out: File,
+    failed: Option<std::io::Error>,
+}
+
+impl EventLog {
+    /// Starts a log, or goes on with one; the rest of a line that was cut off by a power loss is removed.
+    pub fn open(file: &Path) -> Result<Self> {
+        let open = || {
+            let mut out = OpenOptions::new().read(true).append(true).create(true).open(file)?;
+            cut_half_line(&mut out)?;
+            Ok(out)
+        };
+        let out = open().map_err(archipelago_graph::Error::io("write", file))?;
+        Ok(Self { file: file.to_path_buf(), state: Mutex::new(LogState { out, failed: None }) })
+    }
+
+    /// The first failure to write, if there was one. A full disk does not stop the epochs.
+    pub fn finish(self) -> Result<()> {
+        let state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+        match state.failed {
+            Some(source) => {
+                Err(Error::Graph(archipelago_graph::Error::io("write", &self.file)(source)))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+impl Observer for EventLog {
+    fn event(&self, event: &Event) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let written =
+            serde_json::to_vec(event).map_err(std::io::Error::from).and_then(|mut line| {
+                line.push(b'\n');
+                state.out.write_all(&line)
+            });
+        if let Err(error) = written {
+            state.failed.get_or_insert(error);
+        }
+    }
+}
+
+fn cut_half_line(out: &mut File) -> std::io::Result<()> {
+    let mut text = Vec::new();
+    out.seek(SeekFrom::Start(0))?;
+    out.read_to_end(&mut text)?;
+    let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |last| last + 1);
+    if whole < text.len() { out.set_len(whole as u64) } else { Ok(()) }
+}

@@ -1,0 +1,148 @@
+//! How good predictions are, in whole numbers that ranks can add.
+//!
+//! Accuracy and micro-F1 are ratios of [`Counts`]: every rank counts its own nodes, the counts are summed, and the
+//! score is the same bits for any number of parts. ROC-AUC depends on the order of all scores together, so the
+//! scores themselves must be gathered; the count of pairs is then exact too.
+
+use serde::{Deserialize, Serialize};
+
+/// What a score is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Metric {
+    /// Share of nodes whose class is predicted; for one label per node.
+    Accuracy,
+    /// 2 TP / (2 TP + FP + FN) over all nodes and labels; for several labels per node.
+    MicroF1,
+    /// Chance that a positive scores higher than a negative.
+    RocAuc,
+}
+
+impl Metric {
+    /// The name that users meet.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Accuracy => "accuracy",
+            Self::MicroF1 => "micro_f1",
+            Self::RocAuc => "roc_auc",
+        }
+    }
+}
+
+/// What accuracy and micro-F1 are made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Counts {
+    /// Nodes whose predicted class is theirs.
+    pub correct: u64,
+    /// Nodes.
+    pub total: u64,
+    /// Labels that are predicted and true.
+    pub tp: u64,
+    /// Labels that are predicted and not true.
+    pub fp: u64,
+    /// Labels that are true and not predicted.
+    pub fn_: u64,
+}
+
+impl Counts {
+    /// The counts as numbers to be summed over ranks.
+    pub fn to_array(self) -> [u64; 5] {
+        [self.correct, self.total, self.tp, self.fp, self.fn_]
+    }
+
+    /// The counts of a sum over ranks.
+    pub fn from_array([correct, total, tp, fp, fn_]: [u64; 5]) -> Self {
+        Self { correct, total, tp, fp, fn_ }
+    }
+
+    /// Counts one node with one class.
+    pub fn add_class(&mut self, logits: &[f32], class: usize) {
+        self.correct += u64::from(argmax(logits) == class);
+        self.total += 1;
+    }
+
+    /// Counts one node with several labels; a label is predicted when its logit is above 0.
+    pub fn add_labels(&mut self, logits: &[f32], labels: &[u8]) {
+        self.total += 1;
+        let mut exact = true;
+        for (&logit, &label) in logits.iter().zip(labels) {
+            let (predicted, is) = (logit > 0.0, label != 0);
+            self.tp += u64::from(predicted && is);
+            self.fp += u64::from(predicted && !is);
+            self.fn_ += u64::from(!predicted && is);
+            exact &= predicted == is;
+        }
+        self.correct += u64::from(exact);
+    }
+
+    /// Share of nodes that are right; `None` of no nodes.
+    pub fn accuracy(&self) -> Option<f64> {
+        (self.total > 0).then(|| self.correct as f64 / self.total as f64)
+    }
+
+    /// 2 TP / (2 TP + FP + FN), with 0/0 = 0; `None` of no nodes.
+    pub fn micro_f1(&self) -> Option<f64> {
+        let (hits, all) = (2 * self.tp, 2 * self.tp + self.fp + self.fn_);
+        (self.total > 0).then(|| if all == 0 { 0.0 } else { hits as f64 / all as f64 })
+    }
+
+    /// The score of a `metric` that is made of counts.
+    pub fn score(&self, metric: Metric) -> Option<f64> {
+        match metric {
+            Metric::Accuracy => self.accuracy(),
+            Metric::MicroF1 => self.micro_f1(),
+            Metric::RocAuc => None,
+        }
+    }
+}
+
+impl std::ops::AddAssign for Counts {
+    fn add_assign(&mut self, other: Self) {
+        self.correct += other.correct;
+        self.total += other.total;
+        self.tp += other.tp;
+        self.fp += other.fp;
+        self.fn_ += other.fn_;
+    }
+}
+
+/// The place of the largest of `scores`; of equal ones the lowest. 0 of none; NaN never wins.
+pub fn argmax(scores: &[f32]) -> usize {
+    let mut best = 0;
+    for (place, &score) in scores.iter().enumerate().skip(1) {
+        if score > scores[best] || scores[best].is_nan() && !score.is_nan() {
+            best = place;
+        }
+    }
+    best
+}
+
+/// Share of (positive, negative) pairs with the positive higher; an equal pair counts one half. `None` unless there
+/// are both. The order of the samples does not matter.
+pub fn roc_auc(scores: &[f32], positive: &[bool]) -> Option<f64> {
+    let mut samples: Vec<(f32, bool)> =
+        scores.iter().copied().zip(positive.iter().copied()).collect();
+    samples.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let (mut half_wins, mut positives, mut negatives) = (0u128, 0u128, 0u128);
+    for tied in samples.chunk_by(|a, b| a.0 == b.0) {
+        let ups = tied.iter().filter(|sample| sample.1).count() as u128;
+        let downs = tied.len() as u128 - ups;
+        half_wins += ups * (2 * negatives + downs);
+        positives += ups;
+        negatives += downs;
+    }
+    let half_pairs = 2 * positives * negatives;
+    (half_pairs > 0).then(|| half_wins as f64 / half_pairs as f64)
+}
+
+/// Mean of [`roc_auc`] over the columns of two row-major matrices that have both values.
+pub fn roc_auc_mean(scores: &[f32], labels: &[u8], columns: usize) -> Option<f64> {
+    let column = |c: usize| {
+        let scores: Vec<f32> = scores.iter().skip(c).step_by(columns).copied().collect();
+        let positive: Vec<bool> =
+            labels.iter().skip(c).step_by(columns).map(|&label| label != 0).collect();
+        roc_auc(&scores, &positive)
+    };
+    let areas: Vec<f64> = (0..columns).filter_map(column).collect();
+    (!areas.is_empty()).then(|| areas.iter().sum::<f64>() / areas.len() as f64)
+}

@@ -1,0 +1,232 @@
+//! Every key of the run file: name, type, default and one line of doc, declared once.
+//!
+//! Names that stand in tables of other modules (models, strategies, partitioners, codecs, …) are texts here;
+//! whoever owns the table checks them with [`RunConfig::check_name`](super::RunConfig::check_name).
+
+use super::setting::{choice, section};
+
+choice! {
+    /// What is done to node features before the first layer.
+    Features {
+        /// Nothing.
+        AsIs = "as-is",
+        /// Every row is divided by its sum.
+        RowNormalized = "row-normalized",
+    }
+}
+
+choice! {
+    /// How SAGE joins the messages of a node's neighbours.
+    Aggregator {
+        /// Their mean.
+        Mean = "mean",
+        /// Their sum.
+        Sum = "sum",
+        /// The largest, column by column.
+        Max = "max",
+    }
+}
+
+choice! {
+    /// What follows a hidden layer.
+    Activation {
+        /// max(z, 0).
+        Relu = "relu",
+        /// z above 0, exp(z) - 1 below.
+        Elu = "elu",
+    }
+}
+
+choice! {
+    /// How hidden rows are normalised.
+    Norm {
+        /// Not at all.
+        None = "none",
+        /// Each row by its own mean and variance.
+        Layer = "layer",
+        /// Each column by its mean and variance over all nodes.
+        Batch = "batch",
+    }
+}
+
+choice! {
+    /// How a gradient moves the weights.
+    OptimizerKind {
+        /// Adam; weight decay is added to the gradient.
+        Adam = "adam",
+        /// Adam; weight decay shrinks the weights directly.
+        AdamW = "adamw",
+        /// Stochastic gradient descent with momentum.
+        Sgd = "sgd",
+    }
+}
+
+choice! {
+    /// Which weights decay.
+    DecayedLayers {
+        /// All of them.
+        All = "all",
+        /// Those of the first layer (Kipf and Welling's GCN).
+        First = "first",
+    }
+}
+
+choice! {
+    /// How the learning rate moves over the epochs.
+    ScheduleKind {
+        /// Not at all.
+        Constant = "constant",
+        /// Times `step_factor` every `step_every` epochs.
+        Step = "step",
+        /// Half a cosine from `lr` down to `min_lr`.
+        Cosine = "cosine",
+    }
+}
+
+section! {
+    /// `[data]`: the graph, and how it is cut.
+    DataSection = "data" {
+        /// Dataset or store to train on
+        path: String = String::new(),
+        /// Format of the dataset; `auto` looks at the files
+        format: String = "auto".into(),
+        /// Number of parts the graph is cut into
+        parts: usize = 1,
+        /// Method that assigns nodes to parts
+        partitioner: String = "hash".into(),
+        /// File with the part of every node, one per line; instead of a method
+        partition_file: String = String::new(),
+        /// Seed of the partitioner
+        partition_seed: u64 = 0,
+        /// Add the reverse of every edge
+        undirected: bool = false,
+        /// Node features as they are, or every row divided by its sum
+        features: Features = Features::AsIs,
+        /// Which split of the dataset; empty for its default
+        split: String = String::new(),
+    }
+}
+
+section! {
+    /// `[model]`: the layers.
+    ModelSection = "model" {
+        /// Kind of layer
+        name: String = "gcn".into(),
+        /// Number of layers
+        layers: usize = 2,
+        /// Width of the hidden layers, all heads together
+        hidden: usize = 64,
+        /// Attention heads of the hidden layers
+        heads: usize = 1,
+        /// Attention heads of the last layer; their mean is the output
+        output_heads: usize = 1,
+        /// How sage joins the messages of neighbours
+        aggregator: Aggregator = Aggregator::Mean,
+        /// What follows a hidden layer
+        activation: Activation = Activation::Relu,
+        /// Share of hidden values dropped in training
+        dropout: f64 = 0.5,
+        /// Share of input values dropped in training
+        input_dropout: f64 = 0.0,
+        /// Share of attention coefficients dropped in training
+        attention_dropout: f64 = 0.0,
+        /// How hidden rows are normalised
+        norm: Norm = Norm::None,
+        /// Add a layer's input to its output where the widths agree
+        residual: bool = false,
+        /// Nodes attend to themselves (gat, gatv2)
+        self_loops: bool = true,
+    }
+}
+
+section! {
+    /// `[train]`: epochs, steps and the optimiser.
+    TrainSection = "train" {
+        /// Passes over all training nodes
+        epochs: u64 = 200,
+        /// Seed of weights, dropout, sampling and shuffles
+        seed: u64 = 0,
+        /// How a gradient moves the weights
+        optimizer: OptimizerKind = OptimizerKind::Adam,
+        /// Learning rate
+        lr: f64 = 0.01,
+        /// Momentum of sgd
+        momentum: f64 = 0.9,
+        /// Pull of the weights towards 0
+        weight_decay: f64 = 0.0,
+        /// Which layers' weights decay
+        weight_decay_layers: DecayedLayers = DecayedLayers::All,
+        /// Largest norm of the whole gradient; 0 for no limit
+        clip_norm: f64 = 0.0,
+        /// How the learning rate moves over the epochs
+        schedule: ScheduleKind = ScheduleKind::Constant,
+        /// Epochs in which the learning rate grows to its full value
+        warmup_epochs: u64 = 0,
+        /// Epochs between two steps of the step schedule
+        step_every: u64 = 50,
+        /// What each step multiplies the learning rate by
+        step_factor: f64 = 0.5,
+        /// Learning rate below which no schedule goes
+        min_lr: f64 = 0.0,
+        /// Stop after this many epochs without a better validation score; 0 for never
+        patience: u64 = 0,
+        /// Epochs between two evaluations
+        eval_every: u64 = 1,
+        /// Targets of one step in each part (mini-batch strategies)
+        batch_size: usize = 1024,
+        /// Neighbours sampled per layer, from the targets outward (DGL's order is the reverse); -1 for all
+        fanouts: Vec<i64> = vec![15, 10],
+        /// Threads of this process; 0 for one per core
+        threads: usize = 0,
+    }
+}
+
+section! {
+    /// `[strategy]`: how training uses the parts.
+    StrategySection = "strategy" {
+        /// Preset that fills the dials below
+        name: String = "full".into(),
+    }
+}
+
+section! {
+    /// `[exchange]`: what crosses between ranks.
+    ExchangeSection = "exchange" {
+        /// Seconds after which waiting for another rank is an error
+        deadline_secs: u64 = 600,
+        /// How rows are written on the wire
+        codec: String = "f32".into(),
+        /// Compute while messages are on their way
+        overlap: bool = true,
+    }
+}
+
+section! {
+    /// `[agree]`: how ranks agree on weights.
+    AgreeSection = "agree" {
+        /// What the ranks share after a step
+        method: String = "sum-gradients".into(),
+    }
+}
+
+section! {
+    /// `[residency]`: which parts are in memory when.
+    ResidencySection = "residency" {
+        /// Which parts are in memory at a time
+        mode: String = "all".into(),
+    }
+}
+
+section! {
+    /// `[output]`: what the run leaves.
+    OutputSection = "output" {
+        /// Folder for results
+        path: String = String::new(),
+        /// Epochs between two checkpoints; 0 for one at the end only
+        checkpoint_every: u64 = 10,
+        /// Keep the weights of the best epoch as well
+        keep_best: bool = true,
+        /// Write events.jsonl
+        events: bool = true,
+    }
+}
