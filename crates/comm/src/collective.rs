@@ -1,0 +1,256 @@
+//! What all ranks do together. Results depend on the ranks' data, never on who was faster.
+//!
+//! Every collective begins with one frame from every rank to every other. Data ride on it where there are data; in
+//! any case its envelope says which collective the sender is in, so that two ranks in different ones find out at
+//! their first meeting instead of hanging or mistaking one's data for the other's. This makes `broadcast` and
+//! `gather` wait for all ranks, like a barrier.
+//!
+//! Cost per rank with P ranks: P - 1 messages (`all_reduce` of long arrays: twice that); bytes as given below.
+
+use crate::envelope::{Envelope, Operation};
+use crate::{Comm, Error, Frame, Kind, Result, Tag};
+use bytemuck::Pod;
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+
+/// Up to this many bytes, sending everything to everyone beats the second round of messages it saves.
+const SHORT: usize = 2048;
+
+impl Comm {
+    /// Returns when every rank has come here.
+    pub fn barrier(&self) -> Result<()> {
+        if self.size() == 1 {
+            return Ok(());
+        }
+        let meeting = self.meeting::<()>(Operation::Barrier);
+        self.meet(&meeting, Kind::Control, |_| self.frame(0), |_, _| Ok(()))
+    }
+
+    /// Copies `values` of rank `root` to all ranks; all bring the same length.
+    pub fn broadcast<T: Pod>(&self, root: usize, values: &mut [T], kind: Kind) -> Result<()> {
+        self.check_rank(root)?;
+        if self.size() == 1 {
+            return Ok(());
+        }
+        let meeting = self.meeting::<T>(Operation::Broadcast).with_root(root).with_length(values.len());
+        let mine: &[T] = if self.rank() == root { values } else { &[] };
+        self.give(&meeting, kind, |_| self.filled(mine))?;
+        self.hear(&meeting, kind, |peer, frame| {
+            if peer == root {
+                self.copy_into(values, &frame, &meeting)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Every rank's `values`, in rank order, at rank `root`; `None` elsewhere. Lengths may differ.
+    pub fn gather<T: Pod>(&self, root: usize, values: &[T], kind: Kind) -> Result<Option<Vec<Vec<T>>>> {
+        self.check_rank(root)?;
+        let mut gathered = self.own_row(values);
+        if self.size() > 1 {
+            let meeting = self.meeting::<T>(Operation::Gather).with_root(root);
+            let give = |peer| self.filled(if peer == root { values } else { &[] });
+            self.meet(&meeting, kind, give, |peer, frame| {
+                gathered[peer] = frame.values().to_vec();
+                Ok(())
+            })?;
+        }
+        Ok((self.rank() == root).then_some(gathered))
+    }
+
+    /// Every rank's `values`, in rank order, on all ranks. Lengths may differ.
+    pub fn all_gather<T: Pod>(&self, values: &[T], kind: Kind) -> Result<Vec<Vec<T>>> {
+        let mut gathered = self.own_row(values);
+        if self.size() > 1 {
+            let meeting = self.meeting::<T>(Operation::AllGather);
+            self.meet(
+                &meeting,
+                kind,
+                |_| self.filled(values),
+                |peer, frame| {
+                    gathered[peer] = frame.values().to_vec();
+                    Ok(())
+                },
+            )?;
+        }
+        Ok(gathered)
+    }
+
+    /// Gives `outgoing[r]` to rank `r`, and returns what each rank gave to this one, in rank order.
+    pub fn all_to_all<T: Pod>(&self, mut outgoing: Vec<Vec<T>>, kind: Kind) -> Result<Vec<Vec<T>>> {
+        if outgoing.len() != self.size() {
+            let message = format!("all_to_all on {} ranks got {} lists", self.size(), outgoing.len());
+            return Err(
+                self.fail(Error::Usage { message, hint: "give one list per rank, empty ones included" })
+            );
+        }
+        if self.size() > 1 {
+            let meeting = self.meeting::<T>(Operation::AllToAll);
+            self.give(&meeting, kind, |peer| self.filled(&outgoing[peer]))?;
+            self.hear(&meeting, kind, |peer, frame| {
+                outgoing[peer] = frame.values().to_vec();
+                Ok(())
+            })?;
+        }
+        Ok(outgoing)
+    }
+
+    /// Replaces `values` by their sum over ranks 0, 1, …, added in this order: the same bits on all ranks, always.
+    ///
+    /// Sends 2·n·(P-1)/P numbers per rank (n·(P-1) if they are few).
+    pub fn all_reduce_sum_f32(&self, values: &mut [f32], kind: Kind) -> Result<()> {
+        self.all_reduce(Operation::AllReduceSumF32, values, kind, |a, b| a + b)
+    }
+
+    /// Like [`all_reduce_sum_f32`](Self::all_reduce_sum_f32).
+    pub fn all_reduce_sum_f64(&self, values: &mut [f64], kind: Kind) -> Result<()> {
+        self.all_reduce(Operation::AllReduceSumF64, values, kind, |a, b| a + b)
+    }
+
+    /// Like [`all_reduce_sum_f32`](Self::all_reduce_sum_f32), modulo 2^64.
+    pub fn all_reduce_sum_u64(&self, values: &mut [u64], kind: Kind) -> Result<()> {
+        self.all_reduce(Operation::AllReduceSumU64, values, kind, u64::wrapping_add)
+    }
+
+    /// Replaces each of `values` by its maximum over the ranks, e.g. to agree on a number of batches.
+    pub fn all_reduce_max_u64(&self, values: &mut [u64], kind: Kind) -> Result<()> {
+        self.all_reduce(Operation::AllReduceMaxU64, values, kind, u64::max)
+    }
+
+    fn all_reduce<T: Pod>(
+        &self,
+        operation: Operation,
+        values: &mut [T],
+        kind: Kind,
+        join: impl Fn(T, T) -> T,
+    ) -> Result<()> {
+        if self.size() == 1 {
+            return Ok(());
+        }
+        let meeting = self.meeting::<T>(operation).with_length(values.len());
+        let (count, ranks) = (values.len(), self.size());
+        if size_of_val(values) <= SHORT {
+            return self.reduce(&meeting, values, kind, |_| 0..count, join);
+        }
+        let slice = |rank| rank * count / ranks..(rank + 1) * count / ranks;
+        self.reduce(&meeting, values, kind, slice, join)?;
+        self.give(&meeting, kind, |_| self.filled(&values[slice(self.rank())]))?;
+        self.hear(&meeting, kind, |peer, frame| self.copy_into(&mut values[slice(peer)], &frame, &meeting))
+    }
+
+    /// Sends every rank the slice of `values` it is to join, and joins this rank's own, in rank order.
+    fn reduce<T: Pod>(
+        &self,
+        meeting: &Envelope,
+        values: &mut [T],
+        kind: Kind,
+        slice: impl Fn(usize) -> Range<usize>,
+        join: impl Fn(T, T) -> T,
+    ) -> Result<()> {
+        self.give(meeting, kind, |peer| self.filled(&values[slice(peer)]))?;
+        let mine = &mut values[slice(self.rank())];
+        let mut joined = self.frame(size_of_val(mine));
+        for rank in 0..self.size() {
+            let heard;
+            let part: &[T] = if rank == self.rank() {
+                mine
+            } else {
+                heard = self.hear_one(rank, meeting, kind)?;
+                self.check_length(size_of_val(mine), &heard, meeting)?;
+                heard.values()
+            };
+            fold(joined.values_mut(), part, rank == 0, &join);
+        }
+        mine.copy_from_slice(joined.values());
+        Ok(())
+    }
+
+    /// The envelope of the collective that this rank enters now.
+    fn meeting<T>(&self, operation: Operation) -> Envelope {
+        Envelope::collective::<T>(operation, self.collectives.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// One frame to every other rank, then one from every other rank in rank order.
+    fn meet(
+        &self,
+        meeting: &Envelope,
+        kind: Kind,
+        give: impl FnMut(usize) -> Frame,
+        hear: impl FnMut(usize, Frame) -> Result<()>,
+    ) -> Result<()> {
+        self.give(meeting, kind, give)?;
+        self.hear(meeting, kind, hear)
+    }
+
+    /// One frame to every other rank, starting with the next so that not all knock at the same door.
+    fn give(&self, meeting: &Envelope, kind: Kind, mut give: impl FnMut(usize) -> Frame) -> Result<()> {
+        for step in 1..self.size() {
+            let peer = (self.rank() + step) % self.size();
+            let mut frame = give(peer);
+            frame.address(*meeting);
+            self.post(peer, Tag::COLLECTIVE, kind, frame)?;
+        }
+        Ok(())
+    }
+
+    /// One frame from every other rank, in rank order.
+    fn hear(
+        &self,
+        meeting: &Envelope,
+        kind: Kind,
+        mut hear: impl FnMut(usize, Frame) -> Result<()>,
+    ) -> Result<()> {
+        for peer in (0..self.size()).filter(|&peer| peer != self.rank()) {
+            hear(peer, self.hear_one(peer, meeting, kind)?)?;
+        }
+        Ok(())
+    }
+
+    /// The next collective frame from `peer`, which must be in the same collective.
+    fn hear_one(&self, peer: usize, meeting: &Envelope, kind: Kind) -> Result<Frame> {
+        let frame = self.await_frame(peer, Tag::COLLECTIVE, kind, meeting)?;
+        if frame.envelope() == meeting {
+            return Ok(frame);
+        }
+        let (theirs, ours) = (frame.envelope().to_string(), meeting.to_string());
+        Err(self.fail(Error::Mismatch { rank: self.rank(), peer, theirs, ours, phase: self.phase() }))
+    }
+
+    fn filled<T: Pod>(&self, values: &[T]) -> Frame {
+        let mut frame = self.frame(size_of_val(values));
+        frame.values_mut().copy_from_slice(values);
+        frame
+    }
+
+    fn copy_into<T: Pod>(&self, values: &mut [T], frame: &Frame, meeting: &Envelope) -> Result<()> {
+        self.check_length(size_of_val(values), frame, meeting)?;
+        values.copy_from_slice(frame.values());
+        Ok(())
+    }
+
+    fn check_length(&self, expected: usize, frame: &Frame, meeting: &Envelope) -> Result<()> {
+        if frame.len() == expected {
+            return Ok(());
+        }
+        let what = format!("a frame of {meeting} on rank {}", self.rank());
+        Err(self.fail(Error::Length { what, expected, found: frame.len() }))
+    }
+
+    /// A row per rank, of which only this rank's is filled.
+    fn own_row<T: Pod>(&self, values: &[T]) -> Vec<Vec<T>> {
+        let mut rows = vec![Vec::new(); self.size()];
+        rows[self.rank()] = values.to_vec();
+        rows
+    }
+}
+
+/// `joined = part` for the first, `joined = join(joined, part)` for the others.
+fn fold<T: Pod>(joined: &mut [T], part: &[T], first: bool, join: impl Fn(T, T) -> T) {
+    if first {
+        joined.copy_from_slice(part);
+        return;
+    }
+    for (joined, part) in joined.iter_mut().zip(part) {
+        *joined = join(*joined, *part);
+    }
+}
