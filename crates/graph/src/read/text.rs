@@ -1,0 +1,227 @@
+//! Text files by line and field: plain, gzip or zstd, without holding the file and without a `String` per line.
+//!
+//! A line of a packed file is limited, so that a few packed bytes cannot unpack to all memory of the machine.
+
+use crate::{Error, Result};
+use std::borrow::Cow;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+const BUFFER: usize = 1 << 18;
+/// Longest line of a packed file; a line of a plain file is bounded by the file itself.
+const LONGEST_PACKED_LINE: u64 = 16 << 20;
+
+/// A text file, line after line.
+pub(super) struct Lines {
+    pub(super) file: PathBuf,
+    input: Box<dyn Read + Send>,
+    buffer: Vec<u8>,
+    /// The unread part of `buffer`.
+    start: usize,
+    end: usize,
+    longest: u64,
+    /// Number of the line that was returned last, from 1.
+    pub(super) number: u64,
+}
+
+impl Lines {
+    /// Opens `file`; whether it is packed is decided by its first bytes.
+    pub(super) fn open(file: &Path) -> Result<Self> {
+        let opened = File::open(file).map_err(Error::io("open", file))?;
+        let length = opened.metadata().map_err(Error::io("open", file))?.len();
+        let mut reader = BufReader::with_capacity(1 << 16, opened);
+        let magic = reader.fill_buf().map_err(Error::io("read", file))?;
+        let (gzip, zstd) = (magic.starts_with(&[0x1f, 0x8b]), magic.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]));
+        check_ending(file, gzip, zstd)?;
+        let input: Box<dyn Read + Send> = match (gzip, zstd) {
+            (true, _) => Box::new(flate2::bufread::MultiGzDecoder::new(reader)),
+            (_, true) => {
+                Box::new(zstd::stream::read::Decoder::with_buffer(reader).map_err(Error::io("read", file))?)
+            }
+            _ => Box::new(reader),
+        };
+        let longest = if gzip || zstd { LONGEST_PACKED_LINE } else { length };
+        let buffer = vec![0; BUFFER.min(longest as usize + 1)];
+        Ok(Self { file: file.to_path_buf(), input, buffer, start: 0, end: 0, longest, number: 0 })
+    }
+
+    /// The next line without its end, or `None` after the last.
+    pub(super) fn next(&mut self) -> Result<Option<&[u8]>> {
+        let mut searched = self.start;
+        loop {
+            if let Some(at) = find_newline(&self.buffer[searched..self.end]) {
+                let line = self.start..searched + at;
+                self.start = line.end + 1;
+                self.number += 1;
+                return Ok(Some(without_return(&self.buffer[line])));
+            }
+            let unread = self.end - self.start;
+            let more = self.fill()?;
+            searched = self.start + unread;
+            if !more {
+                let line = self.start..self.end;
+                self.start = self.end;
+                if line.is_empty() {
+                    return Ok(None);
+                }
+                self.number += 1;
+                return Ok(Some(without_return(&self.buffer[line])));
+            }
+        }
+    }
+
+    /// Moves the unread part to the front and reads behind it, growing the buffer when a line needs it.
+    fn fill(&mut self) -> Result<bool> {
+        self.buffer.copy_within(self.start..self.end, 0);
+        self.end -= self.start;
+        self.start = 0;
+        if self.end == self.buffer.len() {
+            if self.end as u64 > self.longest {
+                let expected = format!("a line of at most {} bytes", self.longest);
+                return Err(Error::input(&self.file, self.place(1), expected, "a longer one"));
+            }
+            self.buffer.resize(2 * self.end, 0);
+        }
+        let read = self.input.read(&mut self.buffer[self.end..]).map_err(|error| {
+            Error::input(&self.file, self.place(1), "readable data", format!("{error}"))
+                .with_hint("the file is damaged or was not copied to its end")
+        })?;
+        self.end += read;
+        Ok(read > 0)
+    }
+
+    fn place(&self, ahead: u64) -> String {
+        format!("line {}", self.number + ahead)
+    }
+
+    /// An error about the line that was returned last.
+    pub(super) fn wrong(&self, expected: impl Into<String>, found: &[u8]) -> Error {
+        Error::input(&self.file, self.place(0), expected, shown(found))
+    }
+}
+
+/// A few words of a line in backticks, for messages.
+pub(super) fn shown(bytes: &[u8]) -> String {
+    let short: String = String::from_utf8_lossy(bytes).chars().take(60).collect();
+    format!("`{}`", short.escape_debug())
+}
+
+fn check_ending(file: &Path, gzip: bool, zstd: bool) -> Result<()> {
+    let ending = file.extension().unwrap_or_default();
+    let wanted = match ending.to_str() {
+        Some("gz") if !gzip => "a gzip file, as its name says",
+        Some("zst") if !zstd => "a zstd file, as its name says",
+        _ => return Ok(()),
+    };
+    Err(Error::input(file, "first bytes", wanted, "something else"))
+}
+
+fn find_newline(bytes: &[u8]) -> Option<usize> {
+    bytes.iter().position(|&byte| byte == b'\n')
+}
+
+fn without_return(line: &[u8]) -> &[u8] {
+    line.strip_suffix(b"\r").unwrap_or(line)
+}
+
+/// What stands between two fields.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Separator {
+    /// One byte between fields, which may be quoted: comma, semicolon, tab.
+    Byte(u8),
+    /// Any run of spaces and tabs.
+    Blank,
+}
+
+impl Separator {
+    /// The separator that a line appears to use.
+    pub(super) fn guess(line: &[u8]) -> Self {
+        [b',', b';', b'\t'].into_iter().find(|byte| line.contains(byte)).map_or(Self::Blank, Self::Byte)
+    }
+}
+
+/// The fields of a line.
+pub(super) struct Fields<'a> {
+    rest: Option<&'a [u8]>,
+    separator: Separator,
+}
+
+/// Splits `line` at `separator`.
+pub(super) fn fields(line: &[u8], separator: Separator) -> Fields<'_> {
+    Fields { rest: Some(line), separator }
+}
+
+impl<'a> Iterator for Fields<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let rest = self.rest?;
+        match self.separator {
+            Separator::Blank => {
+                let rest = rest.trim_ascii_start();
+                let end = rest.iter().position(|byte| matches!(byte, b' ' | b'\t')).unwrap_or(rest.len());
+                self.rest = (end < rest.len()).then(|| &rest[end..]);
+                (end > 0).then(|| &rest[..end])
+            }
+            Separator::Byte(byte) => {
+                let quoted = if rest.first() == Some(&b'"') { closing_quote(rest) } else { 0 };
+                let end = rest[quoted..].iter().position(|&b| b == byte).map(|at| quoted + at);
+                self.rest = end.map(|end| &rest[end + 1..]);
+                Some(rest[..end.unwrap_or(rest.len())].trim_ascii())
+            }
+        }
+    }
+}
+
+/// Where the text that is quoted from the first byte on ends.
+fn closing_quote(text: &[u8]) -> usize {
+    let mut at = 1;
+    while at < text.len() {
+        match (text[at], text.get(at + 1)) {
+            (b'"', Some(b'"')) => at += 2,
+            (b'"', _) => return at,
+            _ => at += 1,
+        }
+    }
+    0
+}
+
+/// A field as text, without its quotes.
+pub(super) fn unquoted(field: &[u8]) -> Cow<'_, str> {
+    let inner = field.strip_prefix(b"\"").and_then(|field| field.strip_suffix(b"\""));
+    match inner {
+        None => String::from_utf8_lossy(field),
+        Some(inner) if inner.contains(&b'"') => String::from_utf8_lossy(inner).replace("\"\"", "\"").into(),
+        Some(inner) => String::from_utf8_lossy(inner),
+    }
+}
+
+/// A non-negative integer in decimal digits.
+pub(super) fn parse_id(field: &[u8]) -> Option<u64> {
+    if field.is_empty() || field.len() > 19 {
+        return None;
+    }
+    let mut value = 0u64;
+    for &byte in field {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 {
+            return None;
+        }
+        value = value * 10 + u64::from(digit);
+    }
+    Some(value)
+}
+
+/// A number as `f32`.
+pub(super) fn parse_f32(field: &[u8]) -> Option<f32> {
+    std::str::from_utf8(field).ok()?.trim().parse().ok()
+}
+
+/// Whether a line is empty or a comment.
+pub(super) fn is_blank(line: &[u8]) -> bool {
+    match line.trim_ascii_start().first() {
+        None => true,
+        Some(first) => matches!(first, b'#' | b'%'),
+    }
+}
