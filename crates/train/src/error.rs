@@ -2,6 +2,8 @@
 //!
 //! The style of messages is that of [`archipelago_graph::error`].
 
+use archipelago_comm::Error as CommError;
+use archipelago_graph::Error as GraphError;
 use archipelago_graph::error::unknown_message;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -14,10 +16,10 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub enum Error {
     /// A dataset, a store or another file of the user.
     #[error(transparent)]
-    Graph(#[from] archipelago_graph::Error),
+    Graph(#[from] GraphError),
     /// Talking to the other ranks.
     #[error(transparent)]
-    Comm(#[from] archipelago_comm::Error),
+    Comm(#[from] CommError),
     /// A run file, a `--set` or a flag asks for something that cannot be.
     #[error("{}", .0)]
     Config(Box<ConfigError>),
@@ -104,12 +106,7 @@ impl fmt::Display for ConfigError {
 impl Error {
     /// A value given at `place` for `key` that cannot be.
     pub fn config(place: Place, key: impl Into<String>, message: impl Into<String>) -> Self {
-        Self::Config(Box::new(ConfigError {
-            place,
-            key: key.into(),
-            message: message.into(),
-            hint: None,
-        }))
+        Self::Config(Box::new(ConfigError { place, key: key.into(), message: message.into(), hint: None }))
     }
 
     /// A checkpoint `file` that cannot be used.
@@ -127,9 +124,7 @@ impl Error {
                 error.hint = Some(remedy);
                 Self::Config(error)
             }
-            Self::Checkpoint { file, message, .. } => {
-                Self::Checkpoint { file, message, hint: Some(remedy) }
-            }
+            Self::Checkpoint { file, message, .. } => Self::Checkpoint { file, message, hint: Some(remedy) },
             other => other,
         }
     }
@@ -138,8 +133,9 @@ impl Error {
     /// 1 for what failed while running; 130 when the user interrupted.
     pub fn exit_code(&self) -> i32 {
         match self {
-            Self::Interrupted | Self::Graph(archipelago_graph::Error::Interrupted) => 130,
-            Self::Graph(archipelago_graph::Error::Io { verb, .. }) if !reads(verb) => 1,
+            Self::Interrupted | Self::Graph(GraphError::Interrupted) => 130,
+            Self::Graph(GraphError::Io { verb, .. }) if !reads(verb) => 1,
+            Self::Comm(CommError::Unknown { .. } | CommError::Usage { .. }) => 2,
             Self::Comm(_) | Self::NotFinite { .. } => 1,
             Self::Graph(_) | Self::Config(_) | Self::Unknown { .. } | Self::Checkpoint { .. } => 2,
         }
@@ -158,13 +154,12 @@ fn hint_suffix(hint: Option<&str>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use archipelago_graph::Error as GraphError;
 
     #[test]
     fn a_config_error_names_file_line_key_and_remedy() {
         let place = Place::File { file: "run.toml".into(), line: 3 };
-        let error = Error::config(place, "model.layers", "expected 1 or more, found `0`")
-            .with_hint("write 2");
+        let error =
+            Error::config(place, "model.layers", "expected 1 or more, found `0`").with_hint("write 2");
         assert_eq!(
             error.to_string(),
             "`run.toml`, line 3, `model.layers`: expected 1 or more, found `0`\n\nhint: write 2"
@@ -183,6 +178,8 @@ mod tests {
             (Error::config(Place::Elsewhere, "train.lr", "no"), 2),
             (Error::checkpoint("x", "no"), 2),
             (not_finite, 1),
+            (Error::from(CommError::Aborted { rank: 1, message: "no".into() }), 1),
+            (Error::from(CommError::Usage { message: "no".into(), hint: "yes" }), 2),
             (Error::from(GraphError::Interrupted), 130),
             (Error::Interrupted, 130),
         ];

@@ -6,6 +6,8 @@
 
 use crate::error::{Error, Result};
 use crate::metric::Metric;
+use archipelago_comm::{Kind, Meters};
+use archipelago_graph::Error as GraphError;
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -167,9 +169,9 @@ pub struct Evaluation {
 pub struct BytesSent {
     /// Input features of nodes.
     pub features: u64,
-    /// Hidden rows and their gradients.
+    /// Rows computed by a layer.
     pub embeddings: u64,
-    /// Gradients of weights.
+    /// Gradients of rows or weights.
     pub gradients: u64,
     /// Weights.
     pub weights: u64,
@@ -181,6 +183,19 @@ impl BytesSent {
     /// All kinds together.
     pub fn total(&self) -> u64 {
         self.features + self.embeddings + self.gradients + self.weights + self.control
+    }
+}
+
+impl From<&Meters> for BytesSent {
+    fn from(meters: &Meters) -> Self {
+        let sent = |kind| meters[kind].bytes_sent;
+        Self {
+            features: sent(Kind::Features),
+            embeddings: sent(Kind::Embeddings),
+            gradients: sent(Kind::Gradients),
+            weights: sent(Kind::Weights),
+            control: sent(Kind::Control),
+        }
     }
 }
 
@@ -243,11 +258,8 @@ impl Summary {
     /// Writes `summary.json`.
     pub fn write(&self, file: &Path) -> Result<()> {
         archipelago_graph::atomic::write_file(file, |out| {
-            let written =
-                serde_json::to_writer_pretty(&mut *out, self).map_err(std::io::Error::from);
-            written
-                .and_then(|()| out.write_all(b"\n"))
-                .map_err(archipelago_graph::Error::io("write", file))
+            let written = serde_json::to_writer_pretty(&mut *out, self).map_err(std::io::Error::from);
+            written.and_then(|()| out.write_all(b"\n")).map_err(GraphError::io("write", file))
         })?;
         Ok(())
     }
@@ -285,7 +297,7 @@ impl EventLog {
             cut_half_line(&mut out)?;
             Ok(out)
         };
-        let out = open().map_err(archipelago_graph::Error::io("write", file))?;
+        let out = open().map_err(GraphError::io("write", file))?;
         Ok(Self { file: file.to_path_buf(), state: Mutex::new(LogState { out, failed: None }) })
     }
 
@@ -293,9 +305,7 @@ impl EventLog {
     pub fn finish(self) -> Result<()> {
         let state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
         match state.failed {
-            Some(source) => {
-                Err(Error::Graph(archipelago_graph::Error::io("write", &self.file)(source)))
-            }
+            Some(source) => Err(Error::Graph(GraphError::io("write", &self.file)(source))),
             None => Ok(()),
         }
     }
@@ -304,11 +314,10 @@ impl EventLog {
 impl Observer for EventLog {
     fn event(&self, event: &Event) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let written =
-            serde_json::to_vec(event).map_err(std::io::Error::from).and_then(|mut line| {
-                line.push(b'\n');
-                state.out.write_all(&line)
-            });
+        let written = serde_json::to_vec(event).map_err(std::io::Error::from).and_then(|mut line| {
+            line.push(b'\n');
+            state.out.write_all(&line)
+        });
         if let Err(error) = written {
             state.failed.get_or_insert(error);
         }
@@ -321,4 +330,104 @@ fn cut_half_line(out: &mut File) -> std::io::Result<()> {
     out.read_to_end(&mut text)?;
     let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |last| last + 1);
     if whole < text.len() { out.set_len(whole as u64) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    fn summary() -> Summary {
+        Summary {
+            strategy: "full".into(),
+            model: "gcn".into(),
+            dataset: "cora".into(),
+            parts: 4,
+            processes: 1,
+            threads: 2,
+            seed: 0,
+            epochs: 200,
+            best_epoch: 17,
+            valid_score: Some(0.79),
+            test_score: None,
+            metric: Metric::Accuracy,
+            exact_evaluation: true,
+            train_loss: 0.1 + 0.2,
+            epoch_secs_median: 0.01,
+            epoch_cpu_secs_median: 0.02,
+            wall_secs: 2.5,
+            peak_rss_bytes: 1 << 30,
+            bytes_sent: BytesSent { gradients: 7, ..BytesSent::default() },
+            weights_sha256: "00ff".into(),
+        }
+    }
+
+    fn epoch(epoch: u64) -> Event {
+        let bytes_sent = BytesSent { embeddings: u64::MAX, ..BytesSent::default() };
+        let (loss, lr, secs) = (1.0 / 3.0, 0.01, 0.25);
+        Event::Epoch(EpochReport {
+            epoch,
+            step: epoch,
+            loss,
+            lr,
+            secs,
+            cpu_secs: secs,
+            bytes_sent,
+            evaluation: None,
+        })
+    }
+
+    #[test]
+    fn an_event_is_one_line_that_says_what_it_is_and_reads_back_as_itself() {
+        let mut memory = MemoryNeed::default();
+        memory.add("weights", 10);
+        memory.add("activations", 32);
+        assert_eq!(memory.total_bytes, 42);
+        let started = Started { memory, active_rows: vec![5, 3], ..Started::default() };
+        let events = [
+            (Event::Started(Box::new(started)), "started"),
+            (epoch(3), "epoch"),
+            (Event::StoppedEarly { epoch: 9, best_epoch: 4, patience: 5 }, "stopped_early"),
+            (Event::Finished(Box::new(summary())), "finished"),
+        ];
+        for (event, name) in events {
+            let line = serde_json::to_string(&event).unwrap();
+            assert!(line.starts_with(&format!("{{\"event\":\"{name}\",")) && !line.contains('\n'), "{line}");
+            assert_eq!(serde_json::from_str::<Event>(&line).unwrap(), event);
+        }
+    }
+
+    #[test]
+    fn a_summary_has_every_key_that_scripts_rely_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("summary.json");
+        summary().write(&file).unwrap();
+        let written: serde_json::Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+        let keys = "strategy model dataset parts processes threads seed epochs best_epoch valid_score test_score \
+                    metric train_loss epoch_secs_median wall_secs peak_rss_bytes bytes_sent weights_sha256";
+        for key in keys.split_whitespace() {
+            assert!(written.get(key).is_some(), "{key} is missing in {written}");
+        }
+        for kind in Kind::ALL {
+            assert!(written["bytes_sent"][kind.name()].is_u64(), "{} is missing in {written}", kind.name());
+        }
+        assert_eq!(written["metric"], "accuracy");
+    }
+
+    #[test]
+    fn a_log_goes_on_where_a_killed_run_left_a_half_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("events.jsonl");
+        let log = EventLog::open(&file).unwrap();
+        log.event(&epoch(1));
+        log.finish().unwrap();
+        fs::OpenOptions::new().append(true).open(&file).unwrap().write_all(b"{\"event\":\"ep").unwrap();
+
+        let log = EventLog::open(&file).unwrap();
+        log.event(&Event::Resumed { epoch: 1 });
+        log.finish().unwrap();
+        let text = fs::read_to_string(&file).unwrap();
+        let events: Vec<Event> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(events, [epoch(1), Event::Resumed { epoch: 1 }]);
+    }
 }

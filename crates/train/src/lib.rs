@@ -13,3 +13,5 @@ pub mod stopping;
 pub mod checkpoint;
 pub mod event;
 pub mod meter;
+#[cfg(test)]
+mod reference;

@@ -120,8 +120,7 @@ pub fn argmax(scores: &[f32]) -> usize {
 /// Share of (positive, negative) pairs with the positive higher; an equal pair counts one half. `None` unless there
 /// are both. The order of the samples does not matter.
 pub fn roc_auc(scores: &[f32], positive: &[bool]) -> Option<f64> {
-    let mut samples: Vec<(f32, bool)> =
-        scores.iter().copied().zip(positive.iter().copied()).collect();
+    let mut samples: Vec<(f32, bool)> = scores.iter().copied().zip(positive.iter().copied()).collect();
     samples.sort_by(|a, b| a.0.total_cmp(&b.0));
     let (mut half_wins, mut positives, mut negatives) = (0u128, 0u128, 0u128);
     for tied in samples.chunk_by(|a, b| a.0 == b.0) {
@@ -139,10 +138,106 @@ pub fn roc_auc(scores: &[f32], positive: &[bool]) -> Option<f64> {
 pub fn roc_auc_mean(scores: &[f32], labels: &[u8], columns: usize) -> Option<f64> {
     let column = |c: usize| {
         let scores: Vec<f32> = scores.iter().skip(c).step_by(columns).copied().collect();
-        let positive: Vec<bool> =
-            labels.iter().skip(c).step_by(columns).map(|&label| label != 0).collect();
+        let positive: Vec<bool> = labels.iter().skip(c).step_by(columns).map(|&label| label != 0).collect();
         roc_auc(&scores, &positive)
     };
     let areas: Vec<f64> = (0..columns).filter_map(column).collect();
     (!areas.is_empty()).then(|| areas.iter().sum::<f64>() / areas.len() as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reference;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_lowest_of_equal_classes_wins_and_nan_never_does() {
+        assert_eq!(argmax(&[1.0, 3.0, 3.0, 2.0]), 1);
+        assert_eq!(argmax(&[f32::NAN, -1.0, f32::NAN]), 1);
+        assert_eq!(argmax(&[]), 0);
+    }
+
+    #[test]
+    fn scores_of_nothing_are_absent_and_0_over_0_is_0() {
+        assert_eq!(Counts::default().accuracy(), None);
+        assert_eq!(Counts::default().micro_f1(), None);
+        let mut counts = Counts::default();
+        counts.add_labels(&[-1.0, 0.0], &[0, 0]);
+        assert_eq!(counts.micro_f1(), Some(0.0));
+        assert_eq!(roc_auc(&[1.0, 2.0], &[true, true]), None);
+    }
+
+    #[test]
+    fn accuracy_and_micro_f1_are_scikit_learns_and_ogbs() {
+        let Some(file) = reference::open("metrics_classification") else { return };
+        let (scores, classes) = (file.f32("scores"), file.f32("y"));
+        let mut counts = Counts::default();
+        let rows: Vec<&[f32]> = scores.chunks(6).collect();
+        let predicted: Vec<f32> = rows.iter().map(|row| argmax(row) as f32).collect();
+        assert_eq!(predicted, file.f32("pred"));
+        rows.iter().zip(&classes).for_each(|(row, &class)| counts.add_class(row, class as usize));
+        assert_eq!(counts.accuracy(), Some(file.f64("accuracy")[0]));
+
+        let labels: Vec<u8> = file.f32("y_multi").iter().map(|&label| label as u8).collect();
+        let mut counts = Counts::default();
+        for (row, labels) in file.f32("logits_multi").chunks(5).zip(labels.chunks(5)) {
+            counts.add_labels(row, labels);
+        }
+        assert!((counts.micro_f1().unwrap() - file.f64("micro_f1_multi")[0]).abs() < 1e-15);
+    }
+
+    #[test]
+    fn roc_auc_is_ogbs() {
+        let Some(file) = reference::open("metrics_classification") else { return };
+        let positive: Vec<bool> = file.f32("y_binary").iter().map(|&label| label != 0.0).collect();
+        let found = roc_auc(&file.f32("scores_binary"), &positive).unwrap();
+        assert!((found - file.f64("roc_auc_binary")[0]).abs() < 1e-15);
+        let labels: Vec<u8> = file.f32("y_multi").iter().map(|&label| label as u8).collect();
+        let found = roc_auc_mean(&file.f32("logits_multi"), &labels, 5).unwrap();
+        assert!((found - file.f64("roc_auc_multi")[0]).abs() < 1e-15);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn counts_of_parts_add_up_to_the_counts_of_the_whole(
+            nodes in prop::collection::vec((prop::array::uniform3(-2i8..2), prop::array::uniform3(0u8..2)), 0..40),
+            cut in 0usize..40,
+        ) {
+            let count = |nodes: &[([i8; 3], [u8; 3])]| {
+                let mut counts = Counts::default();
+                nodes.iter().for_each(|(logits, labels)| counts.add_labels(&logits.map(f32::from), labels));
+                counts
+            };
+            let (left, right) = nodes.split_at(cut.min(nodes.len()));
+            let mut sum = count(left);
+            sum += Counts::from_array(count(right).to_array());
+            prop_assert_eq!(sum, count(&nodes));
+        }
+
+        #[test]
+        fn roc_auc_is_the_share_of_pairs_in_any_order(
+            samples in prop::collection::vec((-3i8..3, any::<bool>()), 0..30),
+        ) {
+            let area = |samples: &[(i8, bool)]| {
+                let (scores, positive): (Vec<f32>, Vec<bool>) =
+                    samples.iter().map(|&(score, is)| (f32::from(score) * 0.5, is)).unzip();
+                roc_auc(&scores, &positive)
+            };
+            let pairs = || samples.iter().filter(|s| s.1).flat_map(|up| {
+                samples.iter().filter(|s| !s.1).map(move |down| (up.0, down.0))
+            });
+            let wins: f64 = pairs().map(|(up, down)| match up.cmp(&down) {
+                std::cmp::Ordering::Greater => 1.0,
+                std::cmp::Ordering::Equal => 0.5,
+                std::cmp::Ordering::Less => 0.0,
+            }).sum();
+            let expected = (pairs().count() > 0).then(|| wins / pairs().count() as f64);
+            prop_assert_eq!(area(&samples), expected);
+            let reversed: Vec<_> = samples.iter().rev().copied().collect();
+            prop_assert_eq!(area(&reversed), expected);
+        }
+    }
 }

@@ -69,12 +69,8 @@ mod tests {
     #[test]
     fn the_first_of_equal_scores_is_the_best() {
         let mut stopping = Stopping::new(0);
-        let heard =
-            verdicts(&mut stopping, &[(1, 0.5), (2, 0.7), (3, 0.7), (4, f64::NAN), (900, 0.1)]);
-        assert_eq!(
-            heard,
-            [Verdict::Better, Verdict::Better, Verdict::Wait, Verdict::Wait, Verdict::Wait]
-        );
+        let heard = verdicts(&mut stopping, &[(1, 0.5), (2, 0.7), (3, 0.7), (4, f64::NAN), (900, 0.1)]);
+        assert_eq!(heard, [Verdict::Better, Verdict::Better, Verdict::Wait, Verdict::Wait, Verdict::Wait]);
         assert_eq!(stopping.best(), Some(Best { epoch: 2, valid: 0.7, test: None }));
     }
 

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 const FORMAT: &str = "archipelago-checkpoint";
@@ -35,11 +36,7 @@ struct FileFacts {
 }
 
 /// Replaces `run/checkpoint/name` by what `fill` writes into the folder it is given; returns its path.
-pub(super) fn replace(
-    run: &Path,
-    name: &str,
-    fill: impl FnOnce(&Path) -> Result<()>,
-) -> Result<PathBuf> {
+pub(super) fn replace(run: &Path, name: &str, fill: impl FnOnce(&Path) -> Result<()>) -> Result<PathBuf> {
     let home = run.join("checkpoint");
     fs::create_dir_all(&home).map_err(GraphError::io("create", &home))?;
     let version = format!("{name}.{}", 1 + versions(&home, name)?.into_iter().max().unwrap_or(0));
@@ -80,15 +77,16 @@ fn read_file(folder: &Path, name: &str, manifest: &Manifest) -> Result<Vec<u8>> 
 
 fn read_manifest(folder: &Path) -> Result<Manifest> {
     let file = folder.join(MANIFEST);
+    if !file.exists() {
+        return Err(Error::checkpoint(folder, "is not a checkpoint: it has no `manifest.json`")
+            .with_hint("a run writes its first checkpoint after `output.checkpoint_every` epochs"));
+    }
     let text = fs::read(&file).map_err(GraphError::io("read", &file))?;
-    let manifest: Manifest = serde_json::from_slice(&text)
-        .map_err(|error| damaged(&file, format!("is damaged: {error}")))?;
+    let manifest: Manifest =
+        serde_json::from_slice(&text).map_err(|error| damaged(&file, format!("is damaged: {error}")))?;
     if manifest.format != FORMAT || manifest.version != VERSION {
         let found = format!("found `{}` version {}", manifest.format, manifest.version);
-        return Err(Error::checkpoint(
-            &file,
-            format!("expected `{FORMAT}` version {VERSION}, {found}"),
-        ));
+        return Err(Error::checkpoint(&file, format!("expected `{FORMAT}` version {VERSION}, {found}")));
     }
     if manifest.sha256 != listing_digest(&manifest.files) {
         return Err(damaged(&file, "is damaged: its own checksum differs".into()));
@@ -100,9 +98,9 @@ fn write_manifest(folder: &Path) -> Result<()> {
     let mut files = BTreeMap::new();
     for entry in fs::read_dir(folder).map_err(GraphError::io("list", folder))? {
         let file = entry.map_err(GraphError::io("list", folder))?.path();
-        let bytes = fs::read(&file).map_err(GraphError::io("read", &file))?;
+        let facts = FileFacts::of_file(&file).map_err(GraphError::io("read", &file))?;
         let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        files.insert(name, FileFacts::of(&bytes));
+        files.insert(name, facts);
     }
     let manifest =
         Manifest { format: FORMAT.into(), version: VERSION, sha256: listing_digest(&files), files };
@@ -116,11 +114,24 @@ impl FileFacts {
     fn of(bytes: &[u8]) -> Self {
         Self { bytes: bytes.len() as u64, sha256: hex(&Sha256::digest(bytes)) }
     }
+
+    /// In pieces: a strategy's memory may be large.
+    fn of_file(file: &Path) -> std::io::Result<Self> {
+        let (mut input, mut digest, mut bytes) = (File::open(file)?, Sha256::new(), 0);
+        let mut piece = vec![0; 1 << 20];
+        loop {
+            let len = input.read(&mut piece)?;
+            if len == 0 {
+                return Ok(Self { bytes, sha256: hex(&digest.finalize()) });
+            }
+            digest.update(&piece[..len]);
+            bytes += len as u64;
+        }
+    }
 }
 
 fn listing_digest(files: &BTreeMap<String, FileFacts>) -> String {
-    let line =
-        |(name, facts): (&String, &FileFacts)| format!("{name} {} {}\n", facts.bytes, facts.sha256);
+    let line = |(name, facts): (&String, &FileFacts)| format!("{name} {} {}\n", facts.bytes, facts.sha256);
     let listing: String = files.iter().map(line).collect();
     hex(&Sha256::digest(format!("{FORMAT} {VERSION}\n{listing}")))
 }
@@ -156,8 +167,7 @@ fn sweep(home: &Path, name: &str, current: &str) -> Result<()> {
 /// The numbers of the versions of `name` that lie in `home`.
 fn versions(home: &Path, name: &str) -> Result<Vec<u64>> {
     let entries = fs::read_dir(home).map_err(GraphError::io("list", home))?;
-    let names =
-        entries.filter_map(|entry| Some(entry.ok()?.file_name().to_string_lossy().into_owned()));
+    let names = entries.filter_map(|entry| Some(entry.ok()?.file_name().to_string_lossy().into_owned()));
     Ok(names.filter_map(|found| version_of(&found, name)).collect())
 }
 

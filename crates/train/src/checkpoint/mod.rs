@@ -7,6 +7,8 @@
 
 mod folder;
 mod tensors;
+#[cfg(test)]
+mod tests;
 
 pub use tensors::Tensor;
 
@@ -56,7 +58,7 @@ pub struct Checkpoint {
     pub state: State,
     /// The weights, in sorted name order.
     pub weights: Vec<Tensor>,
-    /// Named tensors of the model that no gradient moves: running statistics of batch norms.
+    /// Tensors of the model that no gradient moves (running statistics of batch norms), in sorted name order.
     pub buffers: Vec<Tensor>,
     /// What the optimiser remembers.
     pub optimizer: OptimizerState,
@@ -123,8 +125,8 @@ impl Checkpoint {
             return Err(Error::checkpoint(&folder, "is not whole"));
         };
         let file = folder.join(STATE);
-        let stored: Stored = serde_json::from_slice(state)
-            .map_err(|error| Error::checkpoint(&file, error.to_string()))?;
+        let stored: Stored =
+            serde_json::from_slice(state).map_err(|error| Error::checkpoint(&file, error.to_string()))?;
         let mut checkpoint = Self { state: stored.state, ..Self::default() };
         checkpoint.optimizer.steps = stored.optimizer_steps;
         checkpoint.weights = tensors::read_weights(&folder.join(WEIGHTS), weights)?;
@@ -140,16 +142,11 @@ impl Checkpoint {
     /// Puts the kept weights into `parameters`, which must have the same names and shapes.
     pub fn restore_weights(&self, parameters: &mut Parameters) -> Result<()> {
         let shape = |name: &str, rows, cols| format!("`{name}` [{rows}, {cols}]");
-        let kept: Vec<String> =
-            self.weights.iter().map(|t| shape(&t.name, t.rows, t.cols)).collect();
-        let wanted: Vec<String> =
-            parameters.iter().map(|p| shape(&p.name, p.rows, p.cols)).collect();
+        let kept: Vec<String> = self.weights.iter().map(|t| shape(&t.name, t.rows, t.cols)).collect();
+        let wanted: Vec<String> = parameters.iter().map(|p| shape(&p.name, p.rows, p.cols)).collect();
         if kept != wanted {
-            let message =
-                format!("expected weights {}, found {}", wanted.join(", "), kept.join(", "));
-            return Err(
-                Error::checkpoint(WEIGHTS, message).with_hint("the checkpoint is of another model")
-            );
+            let message = format!("expected weights {}, found {}", wanted.join(", "), kept.join(", "));
+            return Err(Error::checkpoint(WEIGHTS, message).with_hint("the checkpoint is of another model"));
         }
         for (parameter, tensor) in parameters.iter_mut().zip(&self.weights) {
             parameter.value.copy_from_slice(&tensor.values);
@@ -167,13 +164,10 @@ impl Checkpoint {
         let file = Slot::Last.path(run);
         let kept = RunConfig::from_toml(&file.join(STATE), &self.state.run_toml)?;
         let mut differences = config.differences(&kept);
-        for name in
-            data.keys().chain(self.state.data.keys().filter(|name| !data.contains_key(*name)))
-        {
+        for name in data.keys().chain(self.state.data.keys().filter(|name| !data.contains_key(*name))) {
             let (now, then) = (data.get(name), self.state.data.get(name));
             if now != then {
-                let shown =
-                    |fact: Option<&String>| fact.map_or("nothing", String::as_str).to_string();
+                let shown = |fact: Option<&String>| fact.map_or("nothing", String::as_str).to_string();
                 differences.push(format!("{name} was `{}`, is `{}`", shown(then), shown(now)));
             }
         }

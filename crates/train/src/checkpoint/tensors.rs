@@ -48,9 +48,8 @@ impl Tensor {
 
 /// Writes the weights under their own names.
 pub(super) fn write_weights(file: &Path, weights: &[Tensor]) -> Result<()> {
-    let views = weights
-        .iter()
-        .map(|t| (t.name.clone(), Dtype::F32, t.shape(), bytemuck::cast_slice(&t.values)));
+    let views =
+        weights.iter().map(|t| (t.name.clone(), Dtype::F32, t.shape(), bytemuck::cast_slice(&t.values)));
     write(file, views.collect())
 }
 
@@ -83,20 +82,10 @@ pub(super) fn write_state(file: &Path, checkpoint: &Checkpoint) -> Result<()> {
         }
     }
     for (name, values) in &checkpoint.floats {
-        views.push((
-            format!("float.{name}"),
-            Dtype::F32,
-            vec![values.len()],
-            bytemuck::cast_slice(values),
-        ));
+        views.push((format!("float.{name}"), Dtype::F32, vec![values.len()], bytemuck::cast_slice(values)));
     }
     for (name, values) in &checkpoint.words {
-        views.push((
-            format!("word.{name}"),
-            Dtype::U64,
-            vec![values.len()],
-            bytemuck::cast_slice(values),
-        ));
+        views.push((format!("word.{name}"), Dtype::U64, vec![values.len()], bytemuck::cast_slice(values)));
     }
     write(file, views)
 }
@@ -118,9 +107,7 @@ fn place(full_name: &str, view: &TensorView<'_>, checkpoint: &mut Checkpoint) ->
     let moments = &mut checkpoint.optimizer.moments;
     match kind {
         "buffer" => checkpoint.buffers.push(Tensor::read(name, view)?),
-        "first" => {
-            moments.push(Moments { name: name.into(), first: floats(view)?, second: Vec::new() })
-        }
+        "first" => moments.push(Moments { name: name.into(), first: floats(view)?, second: Vec::new() }),
         "second" => moments.iter_mut().find(|m| m.name == name)?.second = floats(view)?,
         "float" => drop(checkpoint.floats.insert(name.into(), floats(view)?)),
         "word" => drop(checkpoint.words.insert(name.into(), words(view)?)),
@@ -142,22 +129,18 @@ fn write(file: &Path, entries: Vec<Entry<'_>>) -> Result<()> {
 
 fn floats(view: &TensorView<'_>) -> Option<Vec<f32>> {
     let (chunks, _) = view.data().as_chunks::<4>();
-    (view.dtype() == Dtype::F32)
-        .then(|| chunks.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect())
+    (view.dtype() == Dtype::F32).then(|| chunks.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect())
 }
 
 fn words(view: &TensorView<'_>) -> Option<Vec<u64>> {
     let (chunks, _) = view.data().as_chunks::<8>();
-    (view.dtype() == Dtype::U64)
-        .then(|| chunks.iter().map(|&bytes| u64::from_le_bytes(bytes)).collect())
+    (view.dtype() == Dtype::U64).then(|| chunks.iter().map(|&bytes| u64::from_le_bytes(bytes)).collect())
 }
 
 fn refused(file: &Path) -> impl Fn(SafeTensorError) -> Error {
     let file = file.to_path_buf();
     move |error| match error {
-        SafeTensorError::IoError(source) => {
-            archipelago_graph::Error::io("write", &file)(source).into()
-        }
+        SafeTensorError::IoError(source) => archipelago_graph::Error::io("write", &file)(source).into(),
         other => Error::checkpoint(&file, other.to_string()),
     }
 }

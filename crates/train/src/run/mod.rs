@@ -8,11 +8,13 @@ mod setting;
 mod sections;
 mod source;
 mod validate;
+#[cfg(test)]
+mod tests;
 
 pub use sections::{
     Activation, Aggregator, AgreeSection, DataSection, DecayedLayers, ExchangeSection, Features,
-    ModelSection, Norm, OptimizerKind, OutputSection, ResidencySection, ScheduleKind,
-    StrategySection, TrainSection,
+    ModelSection, Norm, OptimizerKind, OutputSection, ResidencySection, ScheduleKind, StrategySection,
+    TrainSection,
 };
 pub use setting::Key;
 
@@ -65,8 +67,7 @@ impl RunConfig {
     pub fn from_sources(file: Option<&Path>, sets: &[String]) -> Result<Self> {
         let mut config = Self::default();
         if let Some(file) = file {
-            let text =
-                fs::read_to_string(file).map_err(archipelago_graph::Error::io("read", file))?;
+            let text = fs::read_to_string(file).map_err(archipelago_graph::Error::io("read", file))?;
             config.read(file, &text)?;
         }
         for set in sets {
@@ -121,8 +122,8 @@ impl RunConfig {
 
     /// Fails unless the text of `section.key` is one of the `known` names of a table.
     pub fn check_name(&self, path: &str, known: &[&str]) -> Result<()> {
-        let written = self.show(path).unwrap_or_default();
-        let name = written.trim_matches('"');
+        let value = self.show(path).and_then(|text| text.parse::<toml::Value>().ok());
+        let name = value.as_ref().and_then(toml::Value::as_str).unwrap_or_default();
         if known.contains(&name) {
             return Ok(());
         }
@@ -134,8 +135,7 @@ impl RunConfig {
     /// Where data and results lie, how many threads compute and how long a rank waits does not move them, nor
     /// does the number of epochs, unless the learning rate depends on it.
     pub fn differences(&self, other: &Self) -> Vec<String> {
-        const FREE: [&str; 4] =
-            ["data.path", "train.threads", "exchange.deadline_secs", "exchange.overlap"];
+        const FREE: [&str; 4] = ["data.path", "train.threads", "exchange.deadline_secs", "exchange.overlap"];
         let mut differences = Vec::new();
         for key in Self::keys() {
             let path = format!("{}.{}", key.section, key.name);
@@ -153,9 +153,7 @@ impl RunConfig {
 
     /// Adds the assignments of a file.
     fn read(&mut self, file: &Path, text: &str) -> Result<()> {
-        source::read_file(file, text)?
-            .into_iter()
-            .try_for_each(|assignment| self.assign(assignment))
+        source::read_file(file, text)?.into_iter().try_for_each(|assignment| self.assign(assignment))
     }
 
     /// Gives one key its value.
@@ -164,11 +162,7 @@ impl RunConfig {
         let bare = matches!(place, Place::Set(_));
         let path = format!("{name}.{key}");
         let Some(section) = self.sections_mut().into_iter().find(|s| s.name() == name) else {
-            return Err(Error::config(
-                place,
-                "",
-                unknown_message("section", &name, &Self::SECTIONS),
-            ));
+            return Err(Error::config(place, "", unknown_message("section", &name, &Self::SECTIONS)));
         };
         if key.is_empty() {
             return Ok(());
@@ -180,8 +174,7 @@ impl RunConfig {
             }
             Outcome::NoSuchKey => Err(unknown_key(place, &name, &key)),
             Outcome::WrongValue(expected, words) => {
-                let error =
-                    Error::config(place, path, format!("expected {expected}, found `{text}`"));
+                let error = Error::config(place, path, format!("expected {expected}, found `{text}`"));
                 Err(match nearest(text.trim_matches('"'), words) {
                     Some(word) => error.with_hint(format!("did you mean `{word}`?")),
                     None => error,

@@ -3,7 +3,6 @@
 use crate::error::{Error, Place, Result};
 use std::ops::Range;
 use std::path::Path;
-use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 /// `section.key = text`, and where that was written.
@@ -11,7 +10,7 @@ use toml::de::{DeTable, DeValue};
 pub(super) struct Assignment {
     /// The name between the brackets.
     pub section: String,
-    /// The key; empty for a section without keys.
+    /// The key; empty for the line that opens the section.
     pub key: String,
     /// The value as written.
     pub text: String,
@@ -19,54 +18,39 @@ pub(super) struct Assignment {
     pub place: Place,
 }
 
-/// The assignments of a run file with this `text`, in the order of the file's tables.
+/// The assignments of a run file with this `text`, in the order of its lines.
 pub(super) fn read_file(file: &Path, text: &str) -> Result<Vec<Assignment>> {
-    let place = |span: &Range<usize>| Place::File {
-        file: file.to_path_buf(),
-        line: line_of(text, span.start),
-    };
+    let place =
+        |span: &Range<usize>| Place::File { file: file.to_path_buf(), line: line_of(text, span.start) };
     let document = DeTable::parse(text).map_err(|error| {
         let span = error.span().unwrap_or_default();
         Error::config(place(&span), "", format!("is not TOML: {}", error.message()))
     })?;
-    let mut assignments = Vec::new();
+    let mut found: Vec<(Range<usize>, Assignment)> = Vec::new();
+    let mut add = |section: &str, key: &str, span: Range<usize>, text: &str| {
+        let (section, key, text) = (section.to_string(), key.to_string(), text.to_string());
+        found.push((span.clone(), Assignment { section, key, text, place: place(&span) }));
+    };
     for (section, body) in document.get_ref() {
+        let (name, span) = (section.get_ref().as_ref(), section.span());
         let DeValue::Table(keys) = body.get_ref() else {
-            return Err(Error::config(
-                place(&section.span()),
-                section.get_ref().as_ref(),
-                format!(
-                    "expected a section `[{}]`, found `{}`",
-                    section.get_ref(),
-                    &text[body.span()]
-                ),
-            )
-            .with_hint("every key stands in a section, such as `[train]`"));
+            let message = format!("expected a section `[{name}]`, found `{}`", &text[body.span()]);
+            return Err(Error::config(place(&span), name, message)
+                .with_hint("every key stands in a section, such as `[train]`"));
         };
-        let named = |key: &Spanned<_>, written: &str| (place(&key.span()), written.to_string());
+        add(name, "", span, "");
         for (key, value) in keys {
-            let (place, text) = named(key, &text[value.span()]);
-            assignments.push(Assignment {
-                section: section.get_ref().to_string(),
-                key: key.get_ref().to_string(),
-                text,
-                place,
-            });
-        }
-        if keys.is_empty() {
-            let (place, text) = named(section, "");
-            let section = section.get_ref().to_string();
-            assignments.push(Assignment { section, key: String::new(), text, place });
+            add(name, key.get_ref(), key.span(), &text[value.span()]);
         }
     }
-    Ok(assignments)
+    found.sort_by_key(|(span, _)| span.start);
+    Ok(found.into_iter().map(|(_, assignment)| assignment).collect())
 }
 
 /// The assignment of one `--set section.key=value`.
 pub(super) fn read_set(set: &str) -> Result<Assignment> {
-    let parts = set
-        .split_once('=')
-        .and_then(|(path, text)| Some((path.trim().split_once('.')?, text.trim())));
+    let parts =
+        set.split_once('=').and_then(|(path, text)| Some((path.trim().split_once('.')?, text.trim())));
     match parts {
         Some(((section, key), text)) if !section.is_empty() && !key.is_empty() => Ok(Assignment {
             section: section.into(),

@@ -9,8 +9,7 @@ type Check = (&'static str, bool, &'static str);
 impl RunConfig {
     /// Fails on the first value that cannot be, naming its key, what was found and what was expected.
     pub fn validate(&self) -> Result<()> {
-        let checks =
-            [self.data_checks(), self.model_checks(), self.optimizer_checks(), self.epoch_checks()];
+        let checks = [self.data_checks(), self.model_checks(), self.optimizer_checks(), self.epoch_checks()];
         for (key, possible, expected) in checks.into_iter().flatten() {
             if !possible {
                 let found = self.show(key).unwrap_or_default();
@@ -60,11 +59,7 @@ impl RunConfig {
                 train.step_factor > 0.0 && train.step_factor <= 1.0,
                 "above 0 and at most 1",
             ),
-            (
-                "train.min_lr",
-                amount(train.min_lr) && train.min_lr <= train.lr,
-                "from 0 to `train.lr`",
-            ),
+            ("train.min_lr", amount(train.min_lr) && train.min_lr <= train.lr, "from 0 to `train.lr`"),
             (
                 "train.warmup_epochs",
                 train.schedule == ScheduleKind::Constant || train.warmup_epochs <= train.epochs,
@@ -95,13 +90,11 @@ impl RunConfig {
             return Ok(());
         }
         let key = if self.is_set("model.hidden") { "model.hidden" } else { "model.heads" };
-        let message = format!(
-            "expected `model.hidden` to be a multiple of `model.heads`, found {hidden} and {heads}"
-        );
+        let message =
+            format!("expected `model.hidden` to be a multiple of `model.heads`, found {hidden} and {heads}");
         let near = hidden.div_ceil(heads).saturating_mul(heads);
-        Err(Error::config(self.place(key), key, message).with_hint(format!(
-            "`model.hidden` = {near} would do: it is the width of all heads together"
-        )))
+        Err(Error::config(self.place(key), key, message)
+            .with_hint(format!("`model.hidden` = {near} would do: it is the width of all heads together")))
     }
 }
 

@@ -1,0 +1,49 @@
+//! Reads the reference results that PyTorch, PyTorch Geometric and DGL gave (tests only).
+//!
+//! They lie in `$ARCHIPELAGO_REFERENCE`, or `/work/shared/reference`; where there are none a test says so and
+//! passes.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::PathBuf;
+use zip::ZipArchive;
+
+/// One `.npz` of the reference.
+pub struct Reference {
+    path: PathBuf,
+}
+
+/// The reference called `name`, if it is on this machine.
+pub fn open(name: &str) -> Option<Reference> {
+    let folder = std::env::var("ARCHIPELAGO_REFERENCE").unwrap_or_else(|_| "/work/shared/reference".into());
+    let path = PathBuf::from(folder).join(format!("{name}.npz"));
+    if !path.exists() {
+        eprintln!("not compared: `{}` is not there", path.display());
+        return None;
+    }
+    Some(Reference { path })
+}
+
+impl Reference {
+    /// The array called `name`, flattened.
+    pub fn f64(&self, name: &str) -> Vec<f64> {
+        let mut archive = ZipArchive::new(File::open(&self.path).unwrap()).unwrap();
+        let mut bytes = Vec::new();
+        archive.by_name(&format!("{name}.npy")).unwrap().read_to_end(&mut bytes).unwrap();
+        let data = 10 + usize::from(u16::from_le_bytes([bytes[8], bytes[9]]));
+        let (header, data) = (String::from_utf8_lossy(&bytes[..data]).into_owned(), &bytes[data..]);
+        let kind = header.split('\'').nth(3).unwrap();
+        match kind {
+            "<f4" => data.as_chunks().0.iter().map(|&b| f64::from(f32::from_le_bytes(b))).collect(),
+            "<f8" => data.as_chunks().0.iter().map(|&b| f64::from_le_bytes(b)).collect(),
+            "<i8" => data.as_chunks().0.iter().map(|&b| i64::from_le_bytes(b) as f64).collect(),
+            "|u1" => data.iter().map(|&b| f64::from(b)).collect(),
+            other => panic!("`{name}` has the type `{other}`"),
+        }
+    }
+
+    /// The same in single precision.
+    pub fn f32(&self, name: &str) -> Vec<f32> {
+        self.f64(name).into_iter().map(|value| value as f32).collect()
+    }
+}
