@@ -20,11 +20,13 @@ pub mod comm;
 mod collective;
 mod envelope;
 pub mod meters;
+pub mod codec;
 pub mod frame;
 pub mod tag;
 pub mod transport;
 pub mod error;
 
+pub use codec::{Codec, Rounding};
 pub use comm::{Comm, Phase};
 pub use error::{Error, Result};
 pub use frame::{Frame, Pool};

@@ -1,0 +1,326 @@
+//! How rows of `f32` are written on the wire: exactly, or in fewer bytes.
+//!
+//! A codec encodes rows of one width one after the other, each in the same number of bytes, so that a row can be
+//! found without decoding those before it. Numbers are little-endian whatever the machine.
+//!
+//! | codec | bytes per row of w numbers | error of a number x |
+//! | --- | --- | --- |
+//! | `f32` | 4w | none |
+//! | `bf16` | 2w | at most \|x\| / 256 (stochastic: / 128) |
+//! | `int8` | 4 + w, rounded up to a multiple of 4 | at most m / 254 (stochastic: m / 127), m = largest \|x\| of the row |
+//!
+//! `int8` divides a row by its scale m / 127, kept as one `f32` in front of it. Rounding to nearest is the default;
+//! stochastic rounding (up with probability equal to the fraction lost) is right on average, which is what sums of
+//! many encoded rows need. NaN and infinity are never hidden (`bf16` keeps them, `int8` makes the whole row NaN) and
+//! never made: what would round to infinity is cut.
+
+use crate::{Error, Result};
+use half::bf16;
+
+/// What to do with the digits that do not fit.
+#[derive(Clone, Copy)]
+pub enum Rounding<'a> {
+    /// To the nearest number.
+    Nearest,
+    /// Up or down at random, right on average: the function gives 32 random bits for the i-th number of the rows.
+    /// A function of a counter-based key keeps runs reproducible.
+    Stochastic(&'a dyn Fn(u64) -> u32),
+}
+
+impl Rounding<'_> {
+    /// A number in `[0, 1)` such that `floor(x + it)` is `x` rounded, for the number with this `index`.
+    fn shift(self, index: u64) -> f32 {
+        match self {
+            Self::Nearest => 0.5,
+            Self::Stochastic(bits) => (bits(index) >> 8) as f32 * (1.0 / (1 << 24) as f32),
+        }
+    }
+}
+
+/// A line of the table of codecs.
+#[derive(Debug)]
+pub struct Codec {
+    /// The name users type.
+    pub name: &'static str,
+    /// What it is, in one line.
+    pub summary: &'static str,
+    /// Whether decoding gives back the bits that were encoded.
+    pub exact: bool,
+    row_bytes: fn(usize) -> usize,
+    encode_row: fn(&[f32], Rounding<'_>, u64, &mut [u8]),
+    decode_row: fn(&[u8], &mut [f32]),
+}
+
+/// All codecs, exact first.
+pub const CODECS: &[Codec] = &[
+    Codec {
+        name: "f32",
+        summary: "every bit",
+        exact: true,
+        row_bytes: |width| 4 * width,
+        encode_row: encode_f32,
+        decode_row: decode_f32,
+    },
+    Codec {
+        name: "bf16",
+        summary: "half the bytes: 8 significant bits, the range of f32",
+        exact: false,
+        row_bytes: |width| 2 * width,
+        encode_row: encode_bf16,
+        decode_row: decode_bf16,
+    },
+    Codec {
+        name: "int8",
+        summary: "a quarter of the bytes: 255 levels, one scale per row",
+        exact: false,
+        row_bytes: |width| 4 + width.next_multiple_of(4),
+        encode_row: encode_int8,
+        decode_row: decode_int8,
+    },
+];
+
+impl Codec {
+    /// The codec with this name.
+    pub fn named(name: &str) -> Result<&'static Self> {
+        CODECS.iter().find(|codec| codec.name == name).ok_or_else(|| Error::Unknown {
+            kind: "codec",
+            name: name.into(),
+            known: CODECS.iter().map(|codec| codec.name).collect(),
+        })
+    }
+
+    /// The bytes that `rows` rows of `width` numbers take: the size of the frame to ask for.
+    pub fn bytes(&self, rows: usize, width: usize) -> usize {
+        rows * (self.row_bytes)(width)
+    }
+
+    /// Writes `rows` (a whole number of rows of `width` numbers) into `out`, of exactly
+    /// [`bytes`](Self::bytes) bytes.
+    pub fn encode(&self, rows: &[f32], width: usize, rounding: Rounding<'_>, out: &mut [u8]) -> Result<()> {
+        self.check(rows.len(), width, out.len())?;
+        if width == 0 {
+            return Ok(());
+        }
+        let encoded = out.chunks_exact_mut((self.row_bytes)(width));
+        for (i, (row, out)) in rows.chunks_exact(width).zip(encoded).enumerate() {
+            (self.encode_row)(row, rounding, (i * width) as u64, out);
+        }
+        Ok(())
+    }
+
+    /// Reads rows of `width` numbers from `bytes`, as many as `rows` holds.
+    pub fn decode(&self, bytes: &[u8], width: usize, rows: &mut [f32]) -> Result<()> {
+        self.check(rows.len(), width, bytes.len())?;
+        if width == 0 {
+            return Ok(());
+        }
+        let encoded = bytes.chunks_exact((self.row_bytes)(width));
+        for (row, bytes) in rows.chunks_exact_mut(width).zip(encoded) {
+            (self.decode_row)(bytes, row);
+        }
+        Ok(())
+    }
+
+    fn check(&self, numbers: usize, width: usize, found: usize) -> Result<()> {
+        let rows = numbers.checked_div(width).unwrap_or(0);
+        if rows * width != numbers {
+            let message = format!("expected whole rows of `{width}` numbers, found `{numbers}` numbers");
+            return Err(Error::Usage { message, hint: "all rows of one message have the same width" });
+        }
+        let expected = if width == 0 { 0 } else { self.bytes(rows, width) };
+        if expected != found {
+            let what = format!("{rows} rows of {width} numbers as `{}`", self.name);
+            return Err(Error::Length { what, expected, found });
+        }
+        Ok(())
+    }
+}
+
+fn encode_f32(row: &[f32], _: Rounding<'_>, _: u64, out: &mut [u8]) {
+    for (x, out) in row.iter().zip(out.chunks_exact_mut(4)) {
+        out.copy_from_slice(&x.to_le_bytes());
+    }
+}
+
+fn decode_f32(bytes: &[u8], row: &mut [f32]) {
+    for (x, bytes) in row.iter_mut().zip(bytes.chunks_exact(4)) {
+        *x = f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+    }
+}
+
+fn encode_bf16(row: &[f32], rounding: Rounding<'_>, first: u64, out: &mut [u8]) {
+    for (i, (&x, out)) in row.iter().zip(out.chunks_exact_mut(2)).enumerate() {
+        let rounded = match rounding {
+            Rounding::Stochastic(bits) if x.is_finite() => cut(x.to_bits() + (bits(first + i as u64) >> 16)),
+            _ => bf16::from_f32(x),
+        };
+        let overflows = x.is_finite() && !rounded.is_finite();
+        let kept = if overflows { cut(x.to_bits()) } else { rounded };
+        out.copy_from_slice(&kept.to_le_bytes());
+    }
+}
+
+/// The upper half of an `f32`.
+fn cut(bits: u32) -> bf16 {
+    bf16::from_bits((bits >> 16) as u16)
+}
+
+fn decode_bf16(bytes: &[u8], row: &mut [f32]) {
+    for (x, bytes) in row.iter_mut().zip(bytes.chunks_exact(2)) {
+        *x = bf16::from_le_bytes([bytes[0], bytes[1]]).to_f32();
+    }
+}
+
+fn encode_int8(row: &[f32], rounding: Rounding<'_>, first: u64, out: &mut [u8]) {
+    let scale = int8_scale(row);
+    let (head, levels) = out.split_at_mut(4);
+    head.copy_from_slice(&scale.to_le_bytes());
+    levels.fill(0);
+    if scale.is_nan() || scale == 0.0 {
+        return;
+    }
+    for (i, (x, level)) in row.iter().zip(levels).enumerate() {
+        let rounded = (x / scale + rounding.shift(first + i as u64)).floor();
+        *level = rounded.clamp(-127.0, 127.0) as i8 as u8;
+    }
+}
+
+/// A 127th of the largest magnitude; NaN when the row holds anything that is not finite.
+fn int8_scale(row: &[f32]) -> f32 {
+    let (largest, finite) =
+        row.iter().fold((0f32, true), |(largest, finite), x| (largest.max(x.abs()), finite && x.is_finite()));
+    if finite { largest / 127.0 } else { f32::NAN }
+}
+
+fn decode_int8(bytes: &[u8], row: &mut [f32]) {
+    let (head, levels) = bytes.split_at(4);
+    let scale = f32::from_le_bytes([head[0], head[1], head[2], head[3]]);
+    for (x, level) in row.iter_mut().zip(levels) {
+        // 127 times a rounded 127th of the largest f32 can be infinite; NaN passes through.
+        *x = (f32::from(*level as i8) * scale).clamp(f32::MIN, f32::MAX);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// splitmix64, as the random bits of a test.
+    fn bits(seed: u64) -> impl Fn(u64) -> u32 {
+        move |i| {
+            let mut z = (seed ^ i).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            ((z ^ (z >> 31)) >> 32) as u32
+        }
+    }
+
+    fn there_and_back(codec: &Codec, rows: &[f32], width: usize, rounding: Rounding<'_>) -> Vec<f32> {
+        let mut bytes = vec![0xab; codec.bytes(rows.len() / width, width)];
+        codec.encode(rows, width, rounding, &mut bytes).unwrap();
+        let mut back = vec![0.0; rows.len()];
+        codec.decode(&bytes, width, &mut back).unwrap();
+        back
+    }
+
+    /// The bound that the table at the top of this file states, with one part in a million for the arithmetic.
+    fn bound(codec: &Codec, x: f32, row: &[f32], stochastic: bool) -> f32 {
+        let largest = row.iter().fold(0f32, |m, x| m.max(x.abs()));
+        let error = match codec.name {
+            "f32" => return 0.0,
+            "bf16" => x.abs() / 256.0,
+            _ => largest / 254.0,
+        };
+        error * if stochastic { 2.0 } else { 1.0 } + largest * 1e-6 + f32::MIN_POSITIVE
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn every_number_comes_back_within_the_bound_of_its_codec(
+            width in 1usize..40,
+            numbers in prop::collection::vec(-3.3e38f32..3.3e38, 1..200),
+            exponent in -40i32..1,
+            seed: u64,
+        ) {
+            let rows: Vec<f32> = numbers.iter().map(|x| x * 10f32.powi(exponent)).collect();
+            let rows = &rows[..rows.len() / width * width];
+            let random = bits(seed);
+            for codec in CODECS {
+                for (rounding, stochastic) in
+                    [(Rounding::Nearest, false), (Rounding::Stochastic(&random), true)]
+                {
+                    let back = there_and_back(codec, rows, width, rounding);
+                    for (row, back) in rows.chunks(width).zip(back.chunks(width)) {
+                        for (x, y) in row.iter().zip(back) {
+                            let error = (x - y).abs();
+                            prop_assert!(
+                                error <= bound(codec, *x, row, stochastic),
+                                "{}: {x} became {y}", codec.name
+                            );
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn stochastic_rounding_is_right_on_average() {
+        let row = [1.0, 0.3217, -0.0043, -0.77];
+        for codec in CODECS {
+            let mut mean = [0f64; 4];
+            let rounds = 20_000;
+            for round in 0..rounds {
+                let random = bits(round << 8);
+                let back = there_and_back(codec, &row, 4, Rounding::Stochastic(&random));
+                mean.iter_mut().zip(back).for_each(|(mean, x)| *mean += f64::from(x) / rounds as f64);
+            }
+            for (x, mean) in row.iter().zip(mean) {
+                assert!((f64::from(*x) - mean).abs() < 2e-4, "{}: {x} is on average {mean}", codec.name);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_not_finite_is_never_hidden() {
+        for codec in CODECS {
+            for x in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+                let random = bits(1);
+                for rounding in [Rounding::Nearest, Rounding::Stochastic(&random)] {
+                    let back = there_and_back(codec, &[1.0, x], 2, rounding);
+                    assert!(!back[1].is_finite(), "{}: {x} became {}", codec.name, back[1]);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn zeros_and_the_largest_numbers_survive_every_codec() {
+        for codec in CODECS {
+            assert_eq!(there_and_back(codec, &[0.0; 5], 5, Rounding::Nearest), [0.0; 5]);
+            let random = bits(2);
+            for rounding in [Rounding::Nearest, Rounding::Stochastic(&random)] {
+                let back = there_and_back(codec, &[f32::MAX, -f32::MAX], 2, rounding);
+                assert!(back.iter().all(|x| x.is_finite()), "{}: {back:?}", codec.name);
+            }
+        }
+    }
+
+    #[test]
+    fn buffers_of_the_wrong_size_are_refused() {
+        let int8 = Codec::named("int8").unwrap();
+        assert_eq!(int8.bytes(2, 5), 24);
+        let short = int8.encode(&[0.0; 10], 5, Rounding::Nearest, &mut [0; 23]).unwrap_err();
+        assert_eq!(short.to_string(), "2 rows of 5 numbers as `int8`: expected 24 bytes, found 23");
+        assert!(int8.decode(&[0; 24], 5, &mut [0.0; 9]).is_err());
+        assert!(int8.encode(&[], 0, Rounding::Nearest, &mut []).is_ok());
+        assert!(int8.encode(&[1.0], 0, Rounding::Nearest, &mut []).is_err());
+        assert_eq!(
+            Codec::named("int4").unwrap_err().to_string(),
+            "unknown codec `int4`; known: f32, bf16, int8"
+        );
+    }
+}
