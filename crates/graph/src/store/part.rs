@@ -1,0 +1,422 @@
+//! One part of a store, memory-mapped: what a rank trains on.
+//!
+//! Opening checks in one pass everything that later code indexes with (list offsets, source rows, split rows,
+//! classes, edge types, feature columns), so a damaged file is an error here and never an index out of bounds
+//! later. Checksums are not looked at; that is [`verify`](super::verify)'s business.
+
+use super::layout;
+use super::manifest::{FeatureKind, LabelKind, Manifest, PartEntry, damaged};
+use crate::array::Array;
+use crate::dataset::EdgeColumns;
+use crate::{Error, GlobalId, NodeId, PartId, Result};
+use bytemuck::Pod;
+use memmap2::Mmap;
+use std::fs::File;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A part of the graph: the nodes it owns, their in-edges, and the halo that those edges reach.
+///
+/// Rows `0..owned` are owned nodes in ascending original id; rows `owned..owned + halo` are the halo in ascending
+/// global id. Accessors return slices of the mapped files; fetch them once outside of a loop.
+#[derive(Debug)]
+pub struct Part {
+    id: PartId,
+    starts: Arc<[u64]>,
+    edge_columns: EdgeColumns,
+    feature_kind: FeatureKind,
+    label_kind: LabelKind,
+    arrays: Arrays,
+}
+
+/// The mapped files.
+#[derive(Debug)]
+struct Arrays {
+    original: Array<u64>,
+    offsets: Array<u64>,
+    sources: Array<u32>,
+    order: Option<Array<u32>>,
+    halo: Array<u64>,
+    weights: Option<Array<f32>>,
+    types: Option<Array<u32>>,
+    attributes: Option<Array<f32>>,
+    features: Array<f32>,
+    feature_offsets: Array<u64>,
+    feature_columns: Array<u32>,
+    classes: Array<i64>,
+    multi: Array<u8>,
+    splits: [Array<u32>; 3],
+}
+
+/// Features of the owned nodes of a part.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum PartFeatures<'a> {
+    /// There are none.
+    None,
+    /// Row-major `[owned, width]`.
+    Dense {
+        /// Numbers per node.
+        width: usize,
+        /// The numbers.
+        values: &'a [f32],
+    },
+    /// Compressed sparse rows.
+    Sparse {
+        /// Columns of the matrix.
+        width: usize,
+        /// Row starts, `owned + 1` of them.
+        offsets: &'a [u64],
+        /// Column of each stored number.
+        columns: &'a [u32],
+        /// The stored numbers.
+        values: &'a [f32],
+    },
+}
+
+/// Labels of the owned nodes of a part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PartLabels<'a> {
+    /// There are none.
+    None,
+    /// One class per node, -1 = not labelled.
+    Classes(&'a [i64]),
+    /// Row-major 0/1 `[owned, classes]`.
+    Multi(&'a [u8]),
+}
+
+impl Part {
+    /// Maps part `id` of the store at `store` and checks it.
+    pub(super) fn open(store: &Path, manifest: &Manifest, starts: Arc<[u64]>, id: PartId) -> Result<Self> {
+        let entry = &manifest.parts[id.index()];
+        let files = Files { folder: store.join(layout::part_folder(id.0)), entry };
+        let part = Self {
+            id,
+            starts,
+            edge_columns: manifest.edge_columns,
+            feature_kind: manifest.features,
+            label_kind: manifest.labels,
+            arrays: files.arrays(manifest)?,
+        };
+        Checks { part: &part, folder: &files.folder }.all()?;
+        Ok(part)
+    }
+
+    /// Which part this is.
+    pub fn id(&self) -> PartId {
+        self.id
+    }
+
+    /// How many nodes it owns.
+    pub fn owned(&self) -> usize {
+        self.arrays.original.len()
+    }
+
+    /// How many rows it has: owned nodes and halo.
+    pub fn rows(&self) -> usize {
+        self.owned() + self.arrays.halo.len()
+    }
+
+    /// How many in-edges it has.
+    pub fn edges(&self) -> usize {
+        self.arrays.sources.len()
+    }
+
+    /// Original id of each owned row, ascending.
+    pub fn original(&self) -> &[u64] {
+        &self.arrays.original
+    }
+
+    /// Where each owned row's in-edge list starts; `owned + 1` of them.
+    pub fn offsets(&self) -> &[u64] {
+        &self.arrays.offsets
+    }
+
+    /// Source row of each in-edge, ascending within a list: below `owned` an owned row, else halo.
+    pub fn sources(&self) -> &[u32] {
+        &self.arrays.sources
+    }
+
+    /// Positions within each list in ascending original id of the source, in the layout of
+    /// [`sources`](Self::sources). `None` when lists are in that order already.
+    pub fn order(&self) -> Option<&[u32]> {
+        self.arrays.order.as_deref()
+    }
+
+    /// Global id of each halo row, ascending, hence grouped by owner.
+    pub fn halo(&self) -> &[u64] {
+        &self.arrays.halo
+    }
+
+    /// First global id of every part, and the number of nodes: `parts + 1` of them.
+    pub fn starts(&self) -> &[u64] {
+        &self.starts
+    }
+
+    /// Global ids that this part owns.
+    pub fn range(&self) -> Range<u64> {
+        self.starts[self.id.index()]..self.starts[self.id.index() + 1]
+    }
+
+    /// The part that owns `node`, which must be a node of this graph.
+    pub fn owner_of(&self, node: GlobalId) -> PartId {
+        PartId((self.starts.partition_point(|&start| start <= node.0) - 1) as u32)
+    }
+
+    /// The owned row with this original id, if this part owns it.
+    pub fn row_of(&self, node: NodeId) -> Option<u32> {
+        self.original().binary_search(&node.0).ok().map(|row| row as u32)
+    }
+
+    /// What accompanies each edge.
+    pub fn edge_columns(&self) -> EdgeColumns {
+        self.edge_columns
+    }
+
+    /// Weight of each edge, in the order of [`sources`](Self::sources).
+    pub fn weights(&self) -> Option<&[f32]> {
+        self.arrays.weights.as_deref()
+    }
+
+    /// Type of each edge.
+    pub fn types(&self) -> Option<&[u32]> {
+        self.arrays.types.as_deref()
+    }
+
+    /// Attribute rows of the edges, `edge_columns().attribute_width` numbers each.
+    pub fn attributes(&self) -> Option<&[f32]> {
+        self.arrays.attributes.as_deref()
+    }
+
+    /// Features of the owned nodes.
+    pub fn features(&self) -> PartFeatures<'_> {
+        let arrays = &self.arrays;
+        match self.feature_kind {
+            FeatureKind::None => PartFeatures::None,
+            FeatureKind::Dense { width } => PartFeatures::Dense { width, values: &arrays.features },
+            FeatureKind::Sparse { width } => PartFeatures::Sparse {
+                width,
+                offsets: &arrays.feature_offsets,
+                columns: &arrays.feature_columns,
+                values: &arrays.features,
+            },
+        }
+    }
+
+    /// Numbers per node, 0 without features.
+    pub fn feature_width(&self) -> usize {
+        self.feature_kind.width()
+    }
+
+    /// Labels of the owned nodes.
+    pub fn labels(&self) -> PartLabels<'_> {
+        match self.label_kind {
+            LabelKind::None => PartLabels::None,
+            LabelKind::Classes { .. } => PartLabels::Classes(&self.arrays.classes),
+            LabelKind::Multi { .. } => PartLabels::Multi(&self.arrays.multi),
+        }
+    }
+
+    /// How many classes or labels there are, 0 when there is nothing to predict.
+    pub fn classes(&self) -> usize {
+        self.label_kind.classes()
+    }
+
+    /// Rows of the training nodes, ascending.
+    pub fn train(&self) -> &[u32] {
+        &self.arrays.splits[0]
+    }
+
+    /// Rows of the validation nodes, ascending.
+    pub fn valid(&self) -> &[u32] {
+        &self.arrays.splits[1]
+    }
+
+    /// Rows of the test nodes, ascending.
+    pub fn test(&self) -> &[u32] {
+        &self.arrays.splits[2]
+    }
+}
+
+/// The files of one part, about to be mapped.
+struct Files<'a> {
+    folder: PathBuf,
+    entry: &'a PartEntry,
+}
+
+impl Files<'_> {
+    fn arrays(&self, manifest: &Manifest) -> Result<Arrays> {
+        let PartEntry { owned, halo, in_edges, feature_values, train, valid, test, .. } = *self.entry;
+        let columns = manifest.edge_columns;
+        let when = |wanted: bool, len: u64| wanted.then_some(len);
+        let (dense, sparse) = match manifest.features {
+            FeatureKind::None => (None, false),
+            FeatureKind::Dense { width } => (Some(owned.saturating_mul(width as u64)), false),
+            FeatureKind::Sparse { .. } => (None, true),
+        };
+        let (single, multi) = match manifest.labels {
+            LabelKind::None => (None, None),
+            LabelKind::Classes { .. } => (Some(owned), None),
+            LabelKind::Multi { classes } => (None, Some(owned.saturating_mul(classes as u64))),
+        };
+        let sparse_values = self.optional(layout::FEATURE_VALUES, when(sparse, feature_values))?;
+        let dense_values = self.optional(layout::FEATURES, dense)?;
+        let attributes = in_edges.saturating_mul(columns.attribute_width as u64);
+        Ok(Arrays {
+            original: self.map(layout::ORIGINAL, owned)?,
+            offsets: self.map(layout::OFFSETS, owned.saturating_add(1))?,
+            sources: self.map(layout::SOURCES, in_edges)?,
+            order: self.optional(layout::ORDER, when(manifest.parts.len() > 1, in_edges))?,
+            halo: self.map(layout::HALO, halo)?,
+            weights: self.optional(layout::WEIGHTS, when(columns.weighted, in_edges))?,
+            types: self.optional(layout::TYPES, when(columns.types > 0, in_edges))?,
+            attributes: self.optional(layout::ATTRIBUTES, when(columns.attribute_width > 0, attributes))?,
+            features: sparse_values.or(dense_values).unwrap_or_else(Array::empty),
+            feature_offsets: self.present(layout::FEATURE_OFFSETS, when(sparse, owned.saturating_add(1)))?,
+            feature_columns: self.present(layout::FEATURE_COLUMNS, when(sparse, feature_values))?,
+            classes: self.present(layout::LABELS, single)?,
+            multi: self.present(layout::LABELS_MULTI, multi)?,
+            splits: [
+                self.map(layout::TRAIN, train)?,
+                self.map(layout::VALID, valid)?,
+                self.map(layout::TEST, test)?,
+            ],
+        })
+    }
+
+    fn optional<T: Pod>(&self, name: &str, len: Option<u64>) -> Result<Option<Array<T>>> {
+        len.map(|len| self.map(name, len)).transpose()
+    }
+
+    fn present<T: Pod>(&self, name: &str, len: Option<u64>) -> Result<Array<T>> {
+        Ok(self.optional(name, len)?.unwrap_or_else(Array::empty))
+    }
+
+    /// Maps the file `name`, which must hold exactly `len` elements.
+    fn map<T: Pod>(&self, name: &str, len: u64) -> Result<Array<T>> {
+        let path = self.folder.join(name);
+        let file = File::open(&path).map_err(Error::io("open", &path))?;
+        let bytes = file.metadata().map_err(Error::io("open", &path))?.len();
+        let wrong = |found: u64| {
+            damaged(Error::input(
+                &path,
+                "",
+                format!("{len} elements of {} bytes", size_of::<T>()),
+                format!("{found} bytes"),
+            ))
+        };
+        if len.checked_mul(size_of::<T>() as u64) != Some(bytes) {
+            return Err(wrong(bytes));
+        }
+        if bytes == 0 {
+            return Ok(Array::empty());
+        }
+        // SAFETY: a store is written once and never modified (its contract); should someone truncate it while it
+        // is mapped, the system ends the process.
+        let map = unsafe { Mmap::map(&file) }.map_err(Error::io("map", &path))?;
+        Array::mapped(Arc::new(map), 0, len as usize).ok_or_else(|| wrong(bytes))
+    }
+}
+
+/// What must hold so that no index goes out of bounds.
+struct Checks<'a> {
+    part: &'a Part,
+    folder: &'a Path,
+}
+
+impl Checks<'_> {
+    fn all(&self) -> Result<()> {
+        let (part, arrays) = (self.part, &self.part.arrays);
+        let nodes = part.starts.last().copied().unwrap_or(0);
+        let rows = part.rows() as u64;
+        if rows > u64::from(u32::MAX) {
+            return Err(self.wrong(layout::HALO, "", "rows that fit 32 bits", rows));
+        }
+        self.ascending(layout::ORIGINAL, &arrays.original, nodes)?;
+        self.ascending(layout::HALO, &arrays.halo, nodes)?;
+        self.starts_of(layout::OFFSETS, &arrays.offsets, arrays.sources.len())?;
+        self.below(layout::SOURCES, &arrays.sources, rows)?;
+        if let Some(order) = &arrays.order {
+            self.order(order)?;
+        }
+        for (name, split) in [layout::TRAIN, layout::VALID, layout::TEST].into_iter().zip(&arrays.splits) {
+            self.below(name, split, part.owned() as u64)?;
+        }
+        if let Some(types) = &arrays.types {
+            self.below(layout::TYPES, types, u64::from(part.edge_columns.types))?;
+        }
+        if let FeatureKind::Sparse { width } = part.feature_kind {
+            self.starts_of(layout::FEATURE_OFFSETS, &arrays.feature_offsets, arrays.feature_columns.len())?;
+            self.below(layout::FEATURE_COLUMNS, &arrays.feature_columns, width as u64)?;
+        }
+        let classes = part.classes() as i64;
+        match arrays.classes.iter().position(|class| !(-1..classes).contains(class)) {
+            None => Ok(()),
+            Some(row) => {
+                let expected = format!("-1 or a class below {classes}");
+                Err(self.wrong(layout::LABELS, &format!("row {row}"), &expected, arrays.classes[row]))
+            }
+        }
+    }
+
+    /// Strictly ascending ids below `bound`.
+    fn ascending(&self, name: &str, ids: &[u64], bound: u64) -> Result<()> {
+        if let Some(at) = ids.windows(2).position(|pair| pair[0] >= pair[1]) {
+            return Err(self.wrong(
+                name,
+                &format!("element {}", at + 1),
+                &format!("more than {}", ids[at]),
+                ids[at + 1],
+            ));
+        }
+        match ids.last() {
+            Some(&last) if last >= bound => Err(self.wrong(
+                name,
+                &format!("element {}", ids.len() - 1),
+                &format!("an id below {bound}"),
+                last,
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// List starts that ascend from 0 to `end`.
+    fn starts_of(&self, name: &str, starts: &[u64], end: usize) -> Result<()> {
+        if let Some(at) = starts.windows(2).position(|pair| pair[0] > pair[1]) {
+            let expected = format!("at least {}", starts[at]);
+            return Err(self.wrong(name, &format!("element {}", at + 1), &expected, starts[at + 1]));
+        }
+        match (starts.first(), starts.last()) {
+            (Some(0), Some(&last)) if last == end as u64 => Ok(()),
+            (first, last) => Err(self.wrong(
+                name,
+                "",
+                &format!("starts from 0 to {end}"),
+                format!("{first:?} to {last:?}"),
+            )),
+        }
+    }
+
+    /// Numbers below `bound`. The maximum is taken first because it needs no branch per element.
+    fn below(&self, name: &str, numbers: &[u32], bound: u64) -> Result<()> {
+        let largest = numbers.iter().fold(0, |largest, &number| number.max(largest));
+        if numbers.is_empty() || u64::from(largest) < bound {
+            return Ok(());
+        }
+        let at = numbers.iter().position(|&number| number == largest).unwrap_or(0);
+        Err(self.wrong(name, &format!("element {at}"), &format!("a number below {bound}"), largest))
+    }
+
+    /// Positions within their lists.
+    fn order(&self, order: &[u32]) -> Result<()> {
+        for list in self.part.arrays.offsets.windows(2) {
+            let positions = &order[list[0] as usize..list[1] as usize];
+            self.below(layout::ORDER, positions, positions.len() as u64)?;
+        }
+        Ok(())
+    }
+
+    fn wrong(&self, name: &str, place: &str, expected: &str, found: impl std::fmt::Display) -> Error {
+        damaged(Error::input(self.folder.join(name), place, expected, format!("`{found}`")))
+    }
+}
