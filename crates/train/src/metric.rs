@@ -41,6 +41,7 @@ pub struct Counts {
     /// Labels that are predicted and not true.
     pub fp: u64,
     /// Labels that are true and not predicted.
+    #[serde(rename = "fn")]
     pub fn_: u64,
 }
 

@@ -3,7 +3,7 @@
 //! `RUN/checkpoint/last` and `RUN/checkpoint/best` are folders: `weights.safetensors` (readable by other tools),
 //! `state.safetensors` (the optimiser's moments, running statistics, a strategy's memory), `state.json` (counters,
 //! totals, the resolved run file, what the data was) and `manifest.json` (sizes and checksums). How they are
-//! replaced without ever being half-written is told in [`folder`].
+//! replaced without ever being half-written is told in `folder.rs`.
 
 mod folder;
 mod tensors;
@@ -139,19 +139,19 @@ impl Checkpoint {
         self.weights = parameters.iter().map(Tensor::of).collect();
     }
 
+    /// Keeps the numbers that belong to the model and are not trained.
+    pub fn set_buffers(&mut self, buffers: &Parameters) {
+        self.buffers = buffers.iter().map(Tensor::of).collect();
+    }
+
     /// Puts the kept weights into `parameters`, which must have the same names and shapes.
     pub fn restore_weights(&self, parameters: &mut Parameters) -> Result<()> {
-        let shape = |name: &str, rows, cols| format!("`{name}` [{rows}, {cols}]");
-        let kept: Vec<String> = self.weights.iter().map(|t| shape(&t.name, t.rows, t.cols)).collect();
-        let wanted: Vec<String> = parameters.iter().map(|p| shape(&p.name, p.rows, p.cols)).collect();
-        if kept != wanted {
-            let message = format!("expected weights {}, found {}", wanted.join(", "), kept.join(", "));
-            return Err(Error::checkpoint(WEIGHTS, message).with_hint("the checkpoint is of another model"));
-        }
-        for (parameter, tensor) in parameters.iter_mut().zip(&self.weights) {
-            parameter.value.copy_from_slice(&tensor.values);
-        }
-        Ok(())
+        restore(&self.weights, parameters)
+    }
+
+    /// Puts the kept buffers into `buffers`, which must have the same names and shapes.
+    pub fn restore_buffers(&self, buffers: &mut Parameters) -> Result<()> {
+        restore(&self.buffers, buffers)
     }
 
     /// Fails, naming what differs, unless a run of `config` on this `data` would go on as if never interrupted.
@@ -179,6 +179,21 @@ impl Checkpoint {
             .with_hint("give back what the run began with, or start a new one"))
     }
 }
+
+/// Puts `kept_tensors` into `parameters`, which must have the same names and shapes.
+fn restore(kept_tensors: &[Tensor], parameters: &mut Parameters) -> Result<()> {
+        let shape = |name: &str, rows, cols| format!("`{name}` [{rows}, {cols}]");
+        let kept: Vec<String> = kept_tensors.iter().map(|t| shape(&t.name, t.rows, t.cols)).collect();
+        let wanted: Vec<String> = parameters.iter().map(|p| shape(&p.name, p.rows, p.cols)).collect();
+        if kept != wanted {
+            let message = format!("expected weights {}, found {}", wanted.join(", "), kept.join(", "));
+            return Err(Error::checkpoint(WEIGHTS, message).with_hint("the checkpoint is of another model"));
+        }
+        for (parameter, tensor) in parameters.iter_mut().zip(kept_tensors) {
+            parameter.value.copy_from_slice(&tensor.values);
+        }
+        Ok(())
+    }
 
 /// `state.json`.
 #[derive(Serialize, Deserialize)]

@@ -146,6 +146,7 @@ fn values_out_of_range_are_refused_by_key() {
         "train.step_every=0",
         "train.step_factor=0",
         "train.min_lr=1",
+        "train.warmup_epochs=201",
         "train.eval_every=0",
         "train.batch_size=0",
         "train.fanouts=[]",

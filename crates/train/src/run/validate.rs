@@ -1,6 +1,6 @@
 //! What values of the run file are possible, beyond their type.
 
-use super::{RunConfig, ScheduleKind};
+use super::RunConfig;
 use crate::error::{Error, Result};
 
 /// A key, whether its value is possible, and what is expected of it.
@@ -60,11 +60,7 @@ impl RunConfig {
                 "above 0 and at most 1",
             ),
             ("train.min_lr", amount(train.min_lr) && train.min_lr <= train.lr, "from 0 to `train.lr`"),
-            (
-                "train.warmup_epochs",
-                train.schedule == ScheduleKind::Constant || train.warmup_epochs <= train.epochs,
-                "at most `train.epochs`",
-            ),
+            ("train.warmup_epochs", train.warmup_epochs <= train.epochs, "at most `train.epochs`"),
         ]
     }
 
