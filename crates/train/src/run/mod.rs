@@ -93,7 +93,7 @@ impl RunConfig {
             text += &format!("{gap}[{}]\n", section.name());
             for key in section.keys() {
                 let value = section.show(key.name).unwrap_or_default();
-                text += &format!("# {}\n{} = {value}\n", key.doc, key.name);
+                text += &format!("# {}\n{} = {value}\n", key.comment(), key.name);
             }
         }
         text

@@ -88,11 +88,11 @@ section! {
     DataSection = "data" {
         /// Dataset or store to train on
         path: String = String::new(),
-        /// Format of the dataset; `auto` looks at the files
+        /// Format of the dataset (`archi list formats`); `auto` looks at the files
         format: String = "auto".into(),
         /// Number of parts the graph is cut into
         parts: usize = 1,
-        /// Method that assigns nodes to parts
+        /// Method that assigns nodes to parts (`archi list partitioners`)
         partitioner: String = "hash".into(),
         /// File with the part of every node, one per line; instead of a method
         partition_file: String = String::new(),
@@ -110,7 +110,7 @@ section! {
 section! {
     /// `[model]`: the layers.
     ModelSection = "model" {
-        /// Kind of layer
+        /// Kind of layer (`archi list models`)
         name: String = "gcn".into(),
         /// Number of layers
         layers: usize = 2,
@@ -184,7 +184,7 @@ section! {
 section! {
     /// `[strategy]`: how training uses the parts.
     StrategySection = "strategy" {
-        /// Preset that fills the dials below
+        /// How training uses the parts (`archi list strategies`); fills the dials below
         name: String = "full".into(),
     }
 }
@@ -222,7 +222,7 @@ section! {
     OutputSection = "output" {
         /// Folder for results
         path: String = String::new(),
-        /// Epochs between two checkpoints; 0 for one at the end only
+        /// Epochs between two checkpoints; 0 for one at the end or when interrupted
         checkpoint_every: u64 = 10,
         /// Keep the weights of the best epoch as well
         keep_best: bool = true,

@@ -16,8 +16,20 @@ pub struct Key {
     pub doc: &'static str,
     /// What may be written: `a whole number`, ``one of `relu`, `elu` ``, …
     pub expected: String,
+    /// The words that may be written, when they are few.
+    pub words: &'static [&'static str],
     /// Its value when nothing is written, as TOML.
     pub default: String,
+}
+
+impl Key {
+    /// What it says about the run, and the words it may have.
+    pub fn comment(&self) -> String {
+        match self.words {
+            [] => self.doc.to_string(),
+            words => format!("{}: {}", self.doc, words.join(", ")),
+        }
+    }
 }
 
 /// A type that a key of the run file can have.
@@ -201,6 +213,7 @@ macro_rules! section {
                     name: stringify!($key),
                     doc: $key_doc.trim(),
                     expected: <$type>::expected(),
+                    words: <$type>::words(),
                     default: default.$key.show().to_string(),
                 },)*]
             }

@@ -176,6 +176,7 @@ fn heads_must_share_the_hidden_width_evenly() {
 fn the_resolved_file_explains_every_key() {
     let text = RunConfig::default().to_toml();
     assert!(text.starts_with("[data]\n# Dataset or store to train on\npath = \"\"\n"), "{text}");
+    assert!(text.contains("# What follows a hidden layer: relu, elu\nactivation = \"relu\"\n"), "{text}");
     assert!(text.contains("# Learning rate\nlr = 0.01\n") && text.contains("fanouts = [15, 10]\n"), "{text}");
     let lines = text.lines().filter(|line| line.starts_with("# ")).count();
     assert_eq!(lines, RunConfig::keys().len());
