@@ -149,17 +149,20 @@ impl Comm {
     ) -> Result<()> {
         self.give(meeting, kind, |peer| self.filled(&values[slice(peer)]))?;
         let mine = &mut values[slice(self.rank())];
-        let mut joined = self.frame(size_of_val(mine));
-        for rank in 0..self.size() {
-            let heard;
-            let part: &[T] = if rank == self.rank() {
-                mine
+        let bytes = size_of_val(mine);
+        if self.rank() == 0 {
+            return (1..self.size()).try_for_each(|rank| {
+                fold(mine, self.hear_exact(rank, meeting, kind, bytes)?.values(), &join);
+                Ok(())
+            });
+        }
+        let mut joined = self.hear_exact(0, meeting, kind, bytes)?;
+        for rank in 1..self.size() {
+            if rank == self.rank() {
+                fold(joined.values_mut(), mine, &join);
             } else {
-                heard = self.hear_one(rank, meeting, kind)?;
-                self.check_length(size_of_val(mine), &heard, meeting)?;
-                heard.values()
-            };
-            fold(joined.values_mut(), part, rank == 0, &join);
+                fold(joined.values_mut(), self.hear_exact(rank, meeting, kind, bytes)?.values(), &join);
+            }
         }
         mine.copy_from_slice(joined.values());
         Ok(())
@@ -228,6 +231,12 @@ impl Comm {
         Ok(())
     }
 
+    fn hear_exact(&self, peer: usize, meeting: &Envelope, kind: Kind, bytes: usize) -> Result<Frame> {
+        let frame = self.hear_one(peer, meeting, kind)?;
+        self.check_length(bytes, &frame, meeting)?;
+        Ok(frame)
+    }
+
     fn check_length(&self, expected: usize, frame: &Frame, meeting: &Envelope) -> Result<()> {
         if frame.len() == expected {
             return Ok(());
@@ -244,12 +253,8 @@ impl Comm {
     }
 }
 
-/// `joined = part` for the first, `joined = join(joined, part)` for the others.
-fn fold<T: Pod>(joined: &mut [T], part: &[T], first: bool, join: impl Fn(T, T) -> T) {
-    if first {
-        joined.copy_from_slice(part);
-        return;
-    }
+/// `joined[i] = join(joined[i], part[i])`.
+fn fold<T: Pod>(joined: &mut [T], part: &[T], join: impl Fn(T, T) -> T) {
     for (joined, part) in joined.iter_mut().zip(part) {
         *joined = join(*joined, *part);
     }

@@ -1,0 +1,76 @@
+//! What every test of this crate needs: the transports of this build, and a watchdog.
+
+#![allow(dead_code, reason = "each test file uses its own selection")]
+
+use archipelago_comm::transport::TRANSPORTS;
+use archipelago_comm::{Comm, Config, Error, LaunchError, launch};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+/// The numbers of ranks that every collective is tried with.
+pub const RANKS: [usize; 5] = [1, 2, 3, 4, 7];
+
+/// Runs `work`; a test that takes longer than `seconds` is red instead of stuck.
+pub fn within(seconds: u64, work: impl FnOnce() + Send + 'static) {
+    let (done, waiting) = mpsc::channel();
+    let worker = thread::spawn(move || {
+        work();
+        done.send(()).unwrap();
+    });
+    let late = waiting.recv_timeout(Duration::from_secs(seconds)) == Err(mpsc::RecvTimeoutError::Timeout);
+    assert!(!late, "still running after {seconds} s: a deadlock");
+    if let Err(panic) = worker.join() {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+/// `ranks` ranks over every transport of this build. The deadline is far beyond any watchdog, so that a test
+/// cannot pass because of it.
+pub fn configs(ranks: usize) -> impl Iterator<Item = Config> {
+    TRANSPORTS.iter().filter(|entry| entry.available()).map(move |entry| Config {
+        ranks,
+        deadline: Duration::from_secs(3600),
+        transport: entry.name.into(),
+        ..Config::default()
+    })
+}
+
+/// Runs `work` on `ranks` ranks over every transport, under a watchdog of a minute, and expects it to succeed.
+pub fn on_all_transports(
+    ranks: usize,
+    work: impl Fn(&Comm) -> Result<(), Error> + Copy + Send + Sync + 'static,
+) {
+    within(60, move || {
+        for config in configs(ranks) {
+            launch(&config, |comm| work(&comm)).unwrap_or_else(|error| panic!("{error}"));
+        }
+    });
+}
+
+/// Runs `work` on `ranks` ranks over every transport and gives every failure to `check`; success is a failure.
+pub fn fails_on_all_transports(
+    ranks: usize,
+    work: impl Fn(Comm) -> Result<(), Error> + Copy + Send + Sync + 'static,
+    check: impl Fn(LaunchError<Error>) + Send + 'static,
+) {
+    within(10, move || {
+        for config in configs(ranks) {
+            check(launch(&config, work).expect_err("the launch succeeded"));
+        }
+    });
+}
+
+/// Pseudo-random bits of (a, b): different data on every rank and place, the same in every run.
+pub fn noise(a: usize, b: usize) -> u64 {
+    let mut z = ((a as u64) << 32 ^ b as u64).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// A number of wildly varying size, so that sums in another order have other bits.
+pub fn number(rank: usize, i: usize) -> f32 {
+    let z = noise(rank, i);
+    (z as u32 as f32 / 2f32.powi(31) - 1.0) * 10f32.powi((z >> 60) as i32 - 8)
+}
