@@ -210,7 +210,7 @@ fn deadline_passes(exchange: Exchange) -> String {
         exchange(&comm)
     });
     assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
-    outcome.unwrap_err().to_string()
+    outcome.expect_err("the deadline passed").to_string()
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //! finishes. It knows nothing of collectives, meters or phases: [`Comm`](crate::Comm) builds those on top, once.
 //!
 //! To add one: a file with an `ENTRY`, its `mod` line, its line in [`TRANSPORTS`]. A transport between processes
-//! (where typically one thread owns the network) feeds the same [`Mailbox`](mailbox::Mailbox)es from what arrives,
+//! (where typically one thread owns the network) feeds the same mailboxes (`mailbox.rs`) from what arrives,
 //! puts [`Frame::wire`] on the network, and [`Tag::code`] is its tag.
 
 mod mailbox;
