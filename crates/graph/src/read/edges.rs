@@ -6,8 +6,7 @@ use super::npy::NpyArray;
 use crate::array::Array;
 use crate::dataset::{Dataset, EdgeChunk, EdgeColumns, EdgeStream};
 use crate::progress::Progress;
-use crate::{Error, Result};
-use std::path::Path;
+use crate::Result;
 
 /// A run of integers in an array: every `stride`-th element from `first`.
 pub(super) struct Ids {
@@ -282,17 +281,4 @@ fn turn(chunk: &EdgeChunk, width: usize, turned: &mut EdgeChunk) {
         turned.types.extend(chunk.types.get(edge));
         turned.attributes.extend(chunk.attributes.get(edge * width..(edge + 1) * width).unwrap_or_default());
     }
-}
-
-/// Checks every id of `chunk` against `nodes`; `first` is the number of the chunk's first edge.
-pub(super) fn check_ids(chunk: &EdgeChunk, nodes: u64, first: u64, file: &Path) -> Result<()> {
-    let columns = [("source", &chunk.sources), ("destination", &chunk.targets)];
-    for (what, ids) in columns {
-        if let Some(at) = ids.iter().position(|&id| id >= nodes) {
-            let place = format!("edge {}", first + at as u64);
-            let expected = format!("a {what} node id below {nodes}");
-            return Err(Error::input(file, place, expected, format!("`{}`", ids[at])));
-        }
-    }
-    Ok(())
 }

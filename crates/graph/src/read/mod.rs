@@ -10,13 +10,22 @@ mod npz;
 mod text;
 mod columns;
 mod edges;
+mod names;
+mod node_table;
 mod folder;
+mod ogb;
+mod graphbolt;
+mod saint;
+mod parquet;
+mod metis;
+mod edge_list;
 
 use crate::dataset::Dataset;
 use crate::progress::{Progress, Silent};
 use crate::{Error, Result};
 use std::path::Path;
 
+pub use metis::read_part_file;
 
 /// What a user may ask of every reader.
 #[derive(Clone)]
@@ -52,6 +61,12 @@ pub struct Format {
 /// Every format, in the order in which they are tried.
 pub const FORMATS: &[Format] = &[
     folder::FORMAT,
+    graphbolt::FORMAT,
+    saint::FORMAT,
+    ogb::FORMAT,
+    parquet::FORMAT,
+    metis::FORMAT,
+    edge_list::FORMAT,
 ];
 
 /// Opens `path` as the format named `from`, or as the first format that recognises it.

@@ -5,7 +5,7 @@
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Names and their numbers.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub(super) struct Names {
     names: Vec<String>,
     /// Open addressing: index of a name plus one, 0 = free. The length is a power of two.
@@ -34,19 +34,9 @@ impl Names {
         self.slots[self.slot_of(name)].checked_sub(1)
     }
 
-    /// How many names there are.
-    pub(super) fn len(&self) -> usize {
-        self.names.len()
-    }
-
     /// The names in order.
-    pub(super) fn into_vec(self) -> Vec<String> {
-        self.names
-    }
-
-    /// The names in order, copied.
-    pub(super) fn to_vec(&self) -> Vec<String> {
-        self.names.clone()
+    pub(super) fn as_slice(&self) -> &[String] {
+        &self.names
     }
 
     fn slot_of(&self, name: &str) -> usize {
@@ -67,6 +57,43 @@ impl Names {
     }
 }
 
+/// How a file of edges refers to nodes.
+#[derive(Debug)]
+pub(super) enum Nodes {
+    /// By number: ids are `0..count`.
+    Numbered(u64),
+    /// By name.
+    Named(Names),
+}
+
+impl Nodes {
+    /// How many nodes there are.
+    pub(super) fn count(&self) -> u64 {
+        match self {
+            Self::Numbered(count) => *count,
+            Self::Named(names) => names.as_slice().len() as u64,
+        }
+    }
+
+    /// The names, where nodes have some.
+    pub(super) fn names(&self) -> Option<Vec<String>> {
+        match self {
+            Self::Numbered(_) => None,
+            Self::Named(names) => Some(names.as_slice().to_vec()),
+        }
+    }
+}
+
+/// Whether integer ids up to `largest` are used as they are; else they are names that happen to be numbers.
+pub(super) fn is_dense(largest: u64, edges: u64) -> bool {
+    largest < edges.saturating_mul(8).max(1024)
+}
+
+/// What is noted when ids became names.
+pub(super) fn naming_note(nodes: u64) -> String {
+    format!("node ids are not 0, 1, 2, …: {nodes} distinct ids were numbered in order of first appearance")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -79,7 +106,7 @@ mod tests {
                 assert_eq!(names.number(&format!("node {i}")), i, "round {round}");
             }
         }
-        assert_eq!((names.len(), names.find("node 7"), names.find("7")), (1000, Some(7), None));
-        assert_eq!(names.into_vec()[999], "node 999");
+        assert_eq!((names.find("node 7"), names.find("7")), (Some(7), None));
+        assert_eq!(names.as_slice()[999], "node 999");
     }
 }

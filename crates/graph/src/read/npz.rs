@@ -77,6 +77,12 @@ impl Arrays {
     }
 }
 
+/// The most bytes that the packed `file` may unpack to in memory.
+pub(super) fn most_unpacked(file: &Path) -> Result<u64> {
+    let packed = std::fs::metadata(file).map_err(Error::io("open", file))?.len();
+    Ok(packed.saturating_mul(LARGEST_RATIO).max(ALWAYS_ALLOWED))
+}
+
 /// An open `.npz`.
 pub(super) struct Archive {
     file: PathBuf,
@@ -123,8 +129,7 @@ impl Archive {
     }
 
     fn check_size(&self, place: &str, unpacked: u64, packed: u64) -> Result<()> {
-        let on_disk = std::fs::metadata(&self.file).map_err(Error::io("open", &self.file))?.len();
-        let most = packed.min(on_disk).saturating_mul(LARGEST_RATIO).max(ALWAYS_ALLOWED);
+        let most = packed.saturating_mul(LARGEST_RATIO).max(ALWAYS_ALLOWED).min(most_unpacked(&self.file)?);
         if unpacked <= most {
             return Ok(());
         }
