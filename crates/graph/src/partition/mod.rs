@@ -8,6 +8,7 @@
 
 pub mod random;
 pub mod hash;
+pub mod file;
 
 use crate::dataset::Dataset;
 use crate::progress::Progress;
@@ -96,7 +97,7 @@ pub struct Entry {
 }
 
 /// Every method, in the order in which they are listed to users.
-pub const PARTITIONERS: &[Entry] = &[random::ENTRY, hash::ENTRY];
+pub const PARTITIONERS: &[Entry] = &[random::ENTRY, hash::ENTRY, file::ENTRY];
 
 /// The method called `name`.
 pub fn find(name: &str) -> Result<&'static Entry> {
