@@ -86,12 +86,17 @@ impl Adjacency {
 impl Block {
     /// The block whose target `i` reads `incoming.neighbors(i)` among `local` local and `halo` remote rows.
     pub fn new(incoming: Adjacency, local: usize, halo: usize) -> Self {
+        let outgoing = incoming.transposed(local + halo);
+        Self { outgoing, ..Self::forward_only(incoming, local, halo) }
+    }
+
+    /// The same without the transpose: for evaluation, which has no backward pass.
+    pub fn forward_only(incoming: Adjacency, local: usize, halo: usize) -> Self {
         let targets = incoming.rows();
         debug_assert!(targets <= local);
         let reads_halo = |row: &u32| incoming.neighbors(*row as usize).iter().any(|&s| s as usize >= local);
         let (border, interior) = (0..targets as u32).partition(reads_halo);
-        let outgoing = incoming.transposed(local + halo);
-        Self { targets, local, halo, incoming, outgoing, interior, border }
+        Self { targets, local, halo, incoming, outgoing: Adjacency::default(), interior, border }
     }
 
     /// All source rows, local and remote.

@@ -56,6 +56,9 @@ pub enum Error {
         /// What was not finite: `the loss`, `the gradient`, …
         what: String,
     },
+    /// The ranks of a run could not be started, or one of them panicked.
+    #[error("{0}")]
+    Launch(String),
     /// The user asked to stop; a checkpoint was written before.
     #[error("interrupted")]
     Interrupted,
@@ -136,7 +139,7 @@ impl Error {
             Self::Interrupted | Self::Graph(GraphError::Interrupted) => 130,
             Self::Graph(GraphError::Io { verb, .. }) if !reads(verb) => 1,
             Self::Comm(CommError::Unknown { .. } | CommError::Usage { .. }) => 2,
-            Self::Comm(_) | Self::NotFinite { .. } => 1,
+            Self::Comm(_) | Self::NotFinite { .. } | Self::Launch(_) => 1,
             Self::Graph(_) | Self::Config(_) | Self::Unknown { .. } | Self::Checkpoint { .. } => 2,
         }
     }

@@ -1,0 +1,81 @@
+//! Exact evaluation: every node, every neighbour, layer by layer on all ranks; the same for every strategy.
+//!
+//! Inference is the same pass with its rows kept.
+
+use crate::boundary::Exact;
+use crate::event::Evaluation;
+use crate::metric::{Counts, Metric};
+use crate::model::{Outcome, Pass};
+use crate::worker::Worker;
+use crate::Result;
+use archipelago_comm::{Kind, Phase};
+use archipelago_graph::Part;
+use archipelago_graph::store::PartLabels;
+use std::rc::Rc;
+use std::time::Instant;
+
+/// Runs the model on all nodes with the weights as they are. Row `i` of the outcome is the part's row `order[i]`.
+pub fn forward_all(worker: &mut Worker, keep_embeddings: bool) -> Result<Outcome> {
+    worker.comm.enter(Phase::new("evaluate"));
+    let mut boundary = Exact::new(Rc::clone(&worker.comm), worker.config.exchange.overlap);
+    worker.tape.begin_evaluation();
+    let input = worker.tape.constant(&worker.statics.features, worker.order.len());
+    let pass = Pass { layouts: &worker.whole, input, statics: Some(&mut worker.statics), keep_embeddings };
+    worker.model.forward(&mut worker.tape, &mut boundary, pass)
+}
+
+/// Scores of all splits on all ranks. `epoch` is only reported.
+pub fn evaluate(worker: &mut Worker, epoch: u64) -> Result<Evaluation> {
+    let started = Instant::now();
+    let outcome = forward_all(worker, false)?;
+    let part = &worker.part;
+    let mut row_of = vec![0u32; part.owned()];
+    for (at, &row) in worker.order.iter().enumerate() {
+        row_of[row as usize] = at as u32;
+    }
+    let classes = part.classes();
+    let scores = worker.tape.value(outcome.output);
+    let count = |split: &[u32]| {
+        let mut counts = Counts::default();
+        for &row in split {
+            let at = row_of[row as usize] as usize;
+            count_row(&mut counts, part, row as usize, &scores[at * classes..][..classes]);
+        }
+        counts.to_array()
+    };
+    let mut sums = [count(part.train()), count(part.valid()), count(part.test())].concat();
+    worker.comm.all_reduce_sum_u64(&mut sums, Kind::Control)?;
+    let metric = metric(part);
+    let score = |split: usize| {
+        let mut counts = [0; 5];
+        counts.copy_from_slice(&sums[5 * split..][..5]);
+        Counts::from_array(counts).score(metric)
+    };
+    Ok(Evaluation {
+        epoch,
+        metric,
+        train: score(0),
+        valid: score(1),
+        test: score(2),
+        exact: true,
+        secs: started.elapsed().as_secs_f64(),
+    })
+}
+
+/// What scores on this data are.
+pub fn metric(part: &Part) -> Metric {
+    match part.labels() {
+        PartLabels::Multi(_) => Metric::MicroF1,
+        _ => Metric::Accuracy,
+    }
+}
+
+fn count_row(counts: &mut Counts, part: &Part, row: usize, scores: &[f32]) {
+    match part.labels() {
+        PartLabels::Classes(values) if values[row] >= 0 => counts.add_class(scores, values[row] as usize),
+        PartLabels::Multi(values) => {
+            counts.add_labels(scores, &values[row * scores.len()..][..scores.len()]);
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,100 @@
+//! Predictions and scores of a trained model, exact, in the user's ids and order.
+
+use crate::checkpoint::{Checkpoint, Slot};
+use crate::event::Evaluation;
+use crate::ops::Pool;
+use crate::trainer::{Run, threads};
+use crate::worker::Worker;
+use crate::{Error, Result, evaluate};
+use archipelago_comm::{Comm, Kind};
+use archipelago_graph::PartId;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// What a model says of every node, row `i` being the user's node `i`.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Predictions {
+    /// How many nodes there are.
+    pub nodes: usize,
+    /// Scores per node: classes or labels.
+    pub classes: usize,
+    /// Row-major `[nodes, classes]`.
+    pub scores: Vec<f32>,
+    /// Width and rows of what the last layer read, where asked for.
+    pub embeddings: Option<(usize, Vec<f32>)>,
+}
+
+impl Run<'_> {
+    /// Scores of all splits with the weights of a checkpoint.
+    pub fn evaluate(&self, checkpoint: &Checkpoint) -> Result<Evaluation> {
+        let mut found = self.launch(|comm| {
+            let mut worker = self.restored(comm, checkpoint)?;
+            evaluate::evaluate(&mut worker, checkpoint.state.epoch)
+        })?;
+        Ok(found.swap_remove(0))
+    }
+
+    /// Predictions for all nodes with the weights of a checkpoint.
+    pub fn infer(&self, checkpoint: &Checkpoint, embeddings: bool) -> Result<Predictions> {
+        let mut found = self.launch(|comm| {
+            let mut worker = self.restored(comm, checkpoint)?;
+            predict(&mut worker, embeddings)
+        })?;
+        found.swap_remove(0).ok_or_else(|| Error::Launch("rank 0 gathered no predictions".into()))
+    }
+
+    fn restored(&self, comm: Comm, checkpoint: &Checkpoint) -> Result<Worker> {
+        let part = Arc::new(self.store.part(PartId(comm.rank() as u32))?);
+        let pool = Pool::new(threads(&self.config));
+        let mut worker = Worker::new(Rc::new(comm), part, Arc::clone(&self.config), pool, false)?;
+        checkpoint.restore_weights(&mut worker.tape.parameters)?;
+        checkpoint.restore_buffers(&mut worker.tape.buffers)?;
+        Ok(worker)
+    }
+}
+
+/// The best checkpoint of a run, or the last where none was called best.
+pub fn best_or_last(run: &Path) -> Result<Checkpoint> {
+    match Slot::Best.path(run).exists() {
+        true => Checkpoint::load(run, Slot::Best),
+        false => Checkpoint::load(run, Slot::Last),
+    }
+}
+
+/// Runs the model and gathers its rows at rank 0.
+fn predict(worker: &mut Worker, embeddings: bool) -> Result<Option<Predictions>> {
+    let outcome = evaluate::forward_all(worker, embeddings)?;
+    let nodes: Vec<u64> = worker.order.iter().map(|&row| worker.part.original()[row as usize]).collect();
+    let nodes = worker.comm.gather(0, &nodes, Kind::Control)?;
+    let scores = worker.comm.gather(0, worker.tape.value(outcome.output), Kind::Embeddings)?;
+    let hidden = match outcome.embeddings {
+        Some(rows) => {
+            let width = worker.tape.cols(rows);
+            let rows = worker.tape.dense(rows);
+            let gathered = worker.comm.gather(0, worker.tape.value(rows), Kind::Embeddings)?;
+            gathered.map(|rows| (width, rows))
+        }
+        None => None,
+    };
+    let (Some(nodes), Some(scores)) = (nodes, scores) else { return Ok(None) };
+    let classes = worker.part.classes();
+    Ok(Some(Predictions {
+        nodes: nodes.iter().map(Vec::len).sum(),
+        classes,
+        scores: in_user_order(&nodes, &scores, classes),
+        embeddings: hidden.map(|(width, rows)| (width, in_user_order(&nodes, &rows, width))),
+    }))
+}
+
+/// Puts the rows of all ranks where their nodes stand in the user's numbering.
+fn in_user_order(nodes: &[Vec<u64>], rows: &[Vec<f32>], width: usize) -> Vec<f32> {
+    let count: usize = nodes.iter().map(Vec::len).sum();
+    let mut ordered = vec![0.0; count * width];
+    for (nodes, rows) in nodes.iter().zip(rows) {
+        for (node, row) in nodes.iter().zip(rows.chunks_exact(width.max(1))) {
+            ordered[*node as usize * width..][..width].copy_from_slice(row);
+        }
+    }
+    ordered
+}

@@ -1,0 +1,87 @@
+//! How much memory a run will need, said before it takes it.
+//!
+//! The estimate counts what every strategy must hold: the graph's index, the features (and their static
+//! aggregate), the rows that the backward pass will read, one gradient beside the widest of them, and the weights
+//! with the optimiser's moments. The arena reuses buffers, so a step peaks at its live set.
+
+use crate::Result;
+use crate::event::MemoryNeed;
+use crate::model::Norm;
+use crate::view::Layout;
+use crate::worker::Worker;
+use archipelago_comm::Kind;
+
+/// Rows that each layer of a step computes on all ranks, input rows first. Empty where batches vary.
+pub fn active_rows(worker: &Worker) -> Result<Vec<u64>> {
+    let inputs = worker.layers.first().map(|layout| layout.block.local as u64);
+    let mut rows: Vec<u64> =
+        inputs.into_iter().chain(worker.layers.iter().map(|layout| layout.block.targets as u64)).collect();
+    worker.comm.all_reduce_sum_u64(&mut rows, Kind::Control)?;
+    Ok(rows)
+}
+
+/// Memory that this process will need: the sum over its ranks.
+pub fn need(worker: &Worker) -> Result<MemoryNeed> {
+    let items = [
+        ("graph", graph(worker)),
+        ("features", features(worker)),
+        ("activations", activations(worker)),
+        ("gradients", widest(worker)),
+        ("weights", 16 * worker.tape.parameters.count() as u64),
+    ];
+    let mut bytes = items.map(|(_, bytes)| bytes);
+    worker.comm.all_reduce_sum_u64(&mut bytes, Kind::Control)?;
+    let mut need = MemoryNeed::default();
+    need.add("program", PROGRAM);
+    for ((what, _), bytes) in items.into_iter().zip(bytes) {
+        need.add(what, bytes);
+    }
+    Ok(need)
+}
+
+/// The program itself: code, stacks, thread pools, allocator.
+const PROGRAM: u64 = 16 << 20;
+
+fn graph(worker: &Worker) -> u64 {
+    let layout = |layout: &Layout| {
+        let scales = 4 * (3 * layout.block.sources() + 2 * layout.block.targets);
+        layout.block.bytes() + 8 * layout.nodes.len() + scales
+    };
+    let layers: usize = worker.layers.iter().chain(worker.whole.first()).map(|l| layout(l)).sum();
+    // The mapped part: offsets, sources, ids, as far as they have been touched.
+    let mapped = 16 * worker.part.owned() + 4 * worker.part.edges() + 8 * worker.part.halo().len();
+    (layers + mapped) as u64
+}
+
+fn features(worker: &Worker) -> u64 {
+    let own = worker.statics.features.bytes();
+    let shape = worker.model.shape();
+    let aggregate = match worker.aggregates_statics() {
+        true => 4 * worker.order.len() * shape.input,
+        false => 0,
+    };
+    (own + aggregate) as u64
+}
+
+/// Rows that the backward pass reads: the output of every layer, and inside a layer what it transforms.
+fn activations(worker: &Worker) -> u64 {
+    let shape = worker.model.shape();
+    let copies = if shape.norm == Norm::None { 1 } else { 3 };
+    let layer = |(index, layout): (usize, &std::sync::Arc<Layout>)| {
+        let shape = shape.layer(index);
+        let inside = if worker.keeps_transformed() { layout.block.sources() * shape.output } else { 0 };
+        4 * (copies * layout.block.targets * shape.output + inside)
+    };
+    worker.layers.iter().enumerate().map(layer).sum::<usize>() as u64
+}
+
+/// Buffers in use at the widest point of a step or of an evaluation, beyond what is kept.
+fn widest(worker: &Worker) -> u64 {
+    let shape = worker.model.shape();
+    let width = |index: usize| shape.layer(index).output.max(if index == 0 { 0 } else { shape.hidden });
+    let step = worker.layers.iter().enumerate().map(|(index, layout)| {
+        4 * layout.block.sources() * width(index)
+    });
+    let whole = worker.whole.iter().enumerate().map(|(index, layout)| 4 * layout.block.sources() * width(index));
+    step.chain(whole).max().unwrap_or(0) as u64
+}

@@ -1,0 +1,137 @@
+//! Graph neural networks, written once against a [`View`].
+//!
+//! A [`Layer`] computes target rows from source rows by asking the view for sums, means or attentions. A
+//! [`Model`] stacks layers and puts bias, normalisation, activation, dropout and residual connections around
+//! them. Neither can tell which strategy trains it. A new model is one file here and one line in [`MODELS`].
+
+mod gcn;
+mod sage;
+mod gat;
+mod gatv2;
+mod gin;
+mod init;
+mod stack;
+
+pub use init::Start;
+pub use stack::{Model, ModelShape, Norm, Outcome, Pass};
+
+use crate::parameters::ParameterId;
+use crate::tape::Var;
+use crate::view::View;
+use crate::{Error, Result};
+
+/// Widths of a layer and everything else it may want to know before it is built.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LayerShape {
+    /// Numbers per source row.
+    pub input: usize,
+    /// Numbers per target row.
+    pub output: usize,
+    /// Width inside the layer, where it has an inside (GIN).
+    pub inner: usize,
+    /// Attention heads. Side by side, each is `output / heads` wide; averaged, each is `output` wide.
+    pub heads: usize,
+    /// Whether heads stand side by side (hidden layers) or are averaged (the last one).
+    pub concat: bool,
+    /// How SAGE pools its neighbours.
+    pub aggregator: Aggregator,
+    /// Share of attention coefficients dropped in training.
+    pub attention_dropout: f32,
+    /// Whether attention includes the node itself.
+    pub self_loops: bool,
+}
+
+/// How SAGE pools its neighbours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Aggregator {
+    /// The mean of the neighbours.
+    Mean,
+    /// Their sum.
+    Sum,
+    /// Their element-wise maximum.
+    Max,
+}
+
+/// A weight that a layer asks for.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Weight {
+    /// Its name inside the layer.
+    pub name: &'static str,
+    /// Rows of the matrix.
+    pub rows: usize,
+    /// Columns of the matrix.
+    pub cols: usize,
+    /// How it is drawn at the start.
+    pub start: Start,
+}
+
+impl Weight {
+    /// A weight called `name` of `rows x cols` numbers, drawn as `start` says.
+    pub fn new(name: &'static str, rows: usize, cols: usize, start: Start) -> Self {
+        Self { name, rows, cols, start }
+    }
+}
+
+/// One layer of message passing.
+pub trait Layer: Send + Sync {
+    /// The weights it needs. One called `bias` is added to the layer's output by the [`Model`], which can do so
+    /// in the same pass as activation and dropout.
+    fn weights(&self) -> Vec<Weight>;
+
+    /// Target rows from source rows, before bias and activation.
+    fn forward(&self, view: &mut View<'_>, weights: Names<'_>, rows: Var) -> Result<Var>;
+}
+
+/// Looks up a layer's weights by their name inside the layer.
+#[derive(Debug, Clone, Copy)]
+pub struct Names<'a>(&'a [(&'static str, ParameterId)]);
+
+impl Names<'_> {
+    /// The weight called `name`.
+    ///
+    /// # Panics
+    /// When the layer did not declare it in [`Layer::weights`], which is a mistake of the layer's author.
+    pub fn get(self, name: &str) -> ParameterId {
+        match self.0.iter().find(|(known, _)| *known == name) {
+            Some((_, id)) => *id,
+            None => panic!("a layer asks for weight `{name}`, which it did not declare"),
+        }
+    }
+}
+
+/// A row of the table of models.
+pub struct Entry {
+    /// What users call it.
+    pub name: &'static str,
+    /// One line for `archi list`.
+    pub summary: &'static str,
+    /// Where it comes from.
+    pub paper: &'static str,
+    /// Makes one layer of it.
+    pub build: fn(&LayerShape) -> Box<dyn Layer>,
+}
+
+/// Every model that Archipelago knows.
+pub const MODELS: &[Entry] = &[gcn::ENTRY, sage::ENTRY, gat::ENTRY, gatv2::ENTRY, gin::ENTRY];
+
+/// The model called `name`.
+pub fn find(name: &str) -> Result<&'static Entry> {
+    MODELS.iter().find(|entry| entry.name == name).ok_or_else(|| {
+        Error::from(archipelago_graph::Error::Unknown {
+            kind: "model",
+            name: name.to_owned(),
+            known: MODELS.iter().map(|entry| entry.name).collect(),
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_model_is_answered_with_the_nearest() {
+        let message = find("gatv3").err().map(|e| e.to_string()).unwrap_or_default();
+        assert!(message.contains("did you mean `gatv2`"), "{message}");
+    }
+}

@@ -1,0 +1,39 @@
+//! Where does a kernel put what it needs only until it returns? In buffers that each thread keeps and reuses, so that
+//! nothing is allocated after the first step.
+
+use std::cell::RefCell;
+
+thread_local! { static FREE: RefCell<Vec<Vec<f32>>> = const { RefCell::new(Vec::new()) }; }
+
+/// Lends `work` a buffer of `len` floats **of unspecified value**. Calls may be nested.
+pub(crate) fn with_scratch<R>(len: usize, work: impl FnOnce(&mut [f32]) -> R) -> R {
+    let mut buffer = FREE.with_borrow_mut(|free| take_best(free, len));
+    if buffer.len() < len {
+        buffer.resize(len, 0.0);
+    }
+    let result = work(&mut buffer[..len]);
+    FREE.with_borrow_mut(|free| free.push(buffer));
+    result
+}
+
+/// The smallest kept buffer that is large enough, else the largest.
+fn take_best(free: &mut Vec<Vec<f32>>, len: usize) -> Vec<f32> {
+    let best = (0..free.len()).min_by_key(|&i| match free[i].len() {
+        n if n >= len => (0, n),
+        n => (1, usize::MAX - n),
+    });
+    best.map(|i| free.swap_remove(i)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nested_buffers_are_different_and_the_next_call_reuses_them() {
+        let first = with_scratch(10, |a| with_scratch(10, |b| (a.as_ptr() as usize, b.as_ptr() as usize)));
+        assert_ne!(first.0, first.1);
+        let again = with_scratch(5, |a| a.as_ptr() as usize);
+        assert!(again == first.0 || again == first.1);
+    }
+}

@@ -1,0 +1,75 @@
+//! How training uses the islands: what is batched, what crosses the water, how ranks agree.
+//!
+//! A strategy is one epoch on one rank. It composes a batch, a boundary and an agreement, and never opens files,
+//! evaluates, checkpoints or reports: the trainer does that, once for all strategies. A new strategy is one file
+//! here and one line in [`STRATEGIES`].
+
+mod full;
+mod mini;
+
+use crate::checkpoint::Checkpoint;
+use crate::worker::Worker;
+use crate::{Error, Result};
+
+/// What one epoch on one rank came to.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct EpochOutcome {
+    /// This rank's share of the epoch's mean loss: summed over ranks, it is the mean over all targets.
+    pub loss: f64,
+    /// Optimiser updates made.
+    pub steps: u64,
+}
+
+/// One way to train.
+pub trait Strategy {
+    /// One pass over all training nodes; every rank makes the same sequence of exchanges. Epochs count from 1,
+    /// `step` is the number of updates made before.
+    fn epoch(&mut self, worker: &mut Worker, epoch: u64, step: u64) -> Result<EpochOutcome>;
+
+    /// Writes what a resumed run needs beyond weights and optimiser.
+    fn save(&self, _checkpoint: &mut Checkpoint) {}
+
+    /// Reads what [`save`](Self::save) wrote.
+    fn restore(&mut self, _checkpoint: &Checkpoint) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// What a strategy promises: tests and plans are chosen by it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Behavior {
+    /// A step on P parts equals a step on one, but for rounding.
+    pub exact: bool,
+    /// All training nodes make one step, layer by layer on all ranks together.
+    pub global_batch: bool,
+    /// Works on more than one part.
+    pub distributed: bool,
+    /// Weights are equal on all ranks after every step.
+    pub ranks_equal: bool,
+}
+
+/// A row of the table of strategies.
+pub struct Entry {
+    /// What users call it.
+    pub name: &'static str,
+    /// One line for `archi list`.
+    pub summary: &'static str,
+    /// Where it comes from.
+    pub paper: &'static str,
+    /// What it promises.
+    pub behavior: Behavior,
+    /// Makes it for one rank.
+    pub build: fn(&Worker) -> Result<Box<dyn Strategy>>,
+}
+
+/// Every strategy that Archipelago knows.
+pub const STRATEGIES: &[Entry] = &[full::ENTRY, mini::ENTRY];
+
+/// The strategy called `name`.
+pub fn find(name: &str) -> Result<&'static Entry> {
+    STRATEGIES.iter().find(|entry| entry.name == name).ok_or_else(|| Error::Unknown {
+        kind: "strategy",
+        name: name.to_owned(),
+        known: STRATEGIES.iter().map(|entry| entry.name).collect(),
+    })
+}

@@ -1,0 +1,362 @@
+//! The epoch loop, written once for all strategies: train, evaluate, report, checkpoint, stop.
+//!
+//! Decisions that end or steer the loop (early stopping, an interruption, a loss that is no number) are made from
+//! numbers that all ranks share, so all ranks make the same one in the same epoch.
+
+use crate::checkpoint::{Checkpoint, Slot, State, Totals, weights_sha256};
+use crate::event::{BytesSent, EpochReport, Evaluation, Event, MemoryNeed, Observer, Started, Summary};
+use crate::memory;
+use crate::meter::{cpu_seconds, median, peak_rss_bytes};
+use crate::ops::Pool;
+use crate::run::RunConfig;
+use crate::stopping::{Stopping, Verdict};
+use crate::strategy::{self, Strategy};
+use crate::worker::Worker;
+use crate::{Error, Result, evaluate};
+use archipelago_comm::{Comm, Config, Kind, LaunchError, Meters, launch};
+use archipelago_graph::store::Manifest;
+use archipelago_graph::{PartId, Store};
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// One run: what to train on which data, who listens, and how to stop it.
+pub struct Run<'a> {
+    /// What the user asked for, resolved.
+    pub config: Arc<RunConfig>,
+    /// The partitioned graph.
+    pub store: &'a Store,
+    /// The folder of the run; none leaves no checkpoints.
+    pub folder: Option<PathBuf>,
+    /// Who hears of events.
+    pub observer: &'a dyn Observer,
+    /// Set when the user asks to stop; the run ends after the current epoch, with a checkpoint.
+    pub stop: &'a AtomicBool,
+    /// The state to go on from.
+    pub resume: Option<Checkpoint>,
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Ending {
+    /// All epochs were trained, or patience ran out.
+    Finished(Box<Summary>),
+    /// The user asked to stop after this epoch; a checkpoint holds it.
+    Interrupted {
+        /// The last whole epoch.
+        epoch: u64,
+    },
+}
+
+impl Run<'_> {
+    /// Trains on one rank per part.
+    pub fn train(&self) -> Result<Ending> {
+        let entry = strategy::find(&self.config.strategy.name)?;
+        let pool = Pool::new(threads(&self.config));
+        let mut endings = self.launch(|comm| {
+            let part = Arc::new(self.store.part(PartId(comm.rank() as u32))?);
+            let global = entry.behavior.global_batch;
+            let worker = Worker::new(Rc::new(comm), part, Arc::clone(&self.config), pool.clone(), global)?;
+            let strategy = (entry.build)(&worker)?;
+            Session::new(self, worker, strategy)?.run()
+        })?;
+        Ok(endings.swap_remove(0))
+    }
+
+    /// Runs `work` once per part, as ranks that can talk to each other.
+    pub fn launch<T: Send>(&self, work: impl Fn(Comm) -> Result<T> + Sync) -> Result<Vec<T>> {
+        let deadline = Duration::from_secs(self.config.exchange.deadline_secs);
+        let config = Config::threads(self.store.parts() as usize).with_deadline(deadline);
+        launch(&config, work).map_err(|failure| match failure {
+            LaunchError::Failed { error, .. } => error,
+            other => Error::Launch(other.to_string()),
+        })
+    }
+
+    /// Facts that tell this store from another: a run resumes on the same ones only.
+    pub fn data_identity(&self) -> BTreeMap<String, String> {
+        let manifest = self.store.manifest();
+        [
+            ("dataset", manifest.dataset.clone()),
+            ("nodes", manifest.nodes.to_string()),
+            ("edges", manifest.edges.to_string()),
+            ("parts", self.store.parts().to_string()),
+            ("store digest", store_digest(manifest)),
+        ]
+        .map(|(name, value)| (name.to_owned(), value))
+        .into()
+    }
+}
+
+/// One number for all checksums of a store.
+fn store_digest(manifest: &Manifest) -> String {
+    let mut digest = Sha256::new();
+    for (_, file) in manifest.files(Path::new("")) {
+        digest.update(file.xxh3.as_bytes());
+    }
+    digest.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// How many threads the kernels of this process use.
+pub fn threads(config: &RunConfig) -> usize {
+    match config.train.threads {
+        0 => std::thread::available_parallelism().map_or(1, |n| n.get()),
+        threads => threads,
+    }
+}
+
+/// One rank's way through the epochs.
+struct Session<'a> {
+    run: &'a Run<'a>,
+    worker: Worker,
+    strategy: Box<dyn Strategy>,
+    stopping: Stopping,
+    epoch: u64,
+    step: u64,
+    totals: Totals,
+    started: Instant,
+    wall_before: f64,
+    meters: Meters,
+}
+
+/// Whether the loop goes on after an epoch.
+enum Next {
+    Epoch,
+    StopEarly,
+    Interrupt,
+}
+
+impl<'a> Session<'a> {
+    fn new(run: &'a Run<'a>, worker: Worker, strategy: Box<dyn Strategy>) -> Result<Self> {
+        let meters = worker.comm.meters();
+        let mut session = Self {
+            stopping: Stopping::new(run.config.train.patience),
+            epoch: 0,
+            step: 0,
+            totals: Totals::default(),
+            started: Instant::now(),
+            wall_before: 0.0,
+            run,
+            worker,
+            strategy,
+            meters,
+        };
+        if let Some(checkpoint) = &run.resume {
+            session.restore(checkpoint)?;
+        }
+        Ok(session)
+    }
+
+    fn run(mut self) -> Result<Ending> {
+        self.announce()?;
+        while self.epoch < self.run.config.train.epochs {
+            match self.one_epoch()? {
+                Next::Epoch => {}
+                Next::StopEarly => break,
+                Next::Interrupt => {
+                    self.save(Slot::Last)?;
+                    self.tell(|| Event::Interrupted { epoch: self.epoch });
+                    return Ok(Ending::Interrupted { epoch: self.epoch });
+                }
+            }
+        }
+        self.save(Slot::Last)?;
+        let summary = self.summary()?;
+        self.tell(|| Event::Finished(Box::new(summary.clone())));
+        Ok(Ending::Finished(Box::new(summary)))
+    }
+
+    fn one_epoch(&mut self) -> Result<Next> {
+        let (wall, cpu) = (Instant::now(), cpu_seconds());
+        let outcome = self.strategy.epoch(&mut self.worker, self.epoch + 1, self.step)?;
+        self.epoch += 1;
+        self.step += outcome.steps;
+        let (loss, stop) = self.share(outcome.loss)?;
+        let (secs, cpu_secs) = (wall.elapsed().as_secs_f64(), cpu_seconds() - cpu);
+        if !loss.is_finite() {
+            return Err(Error::NotFinite { epoch: self.epoch, step: self.step, what: "the loss".into() });
+        }
+        let bytes_sent = self.bytes_sent()?;
+        self.totals.losses.push(loss);
+        self.totals.epoch_secs.push(secs);
+        self.totals.epoch_cpu_secs.push(cpu_secs);
+        self.totals.bytes_sent += bytes_sent;
+        let evaluation = self.evaluate_if_due()?;
+        let verdict = evaluation.as_ref().and_then(|found| self.judge(found)).unwrap_or(Verdict::Wait);
+        let lr = self.worker.learning_rate(self.epoch);
+        self.tell(|| {
+            let (epoch, step) = (self.epoch, self.step);
+            Event::Epoch(EpochReport { epoch, step, loss, lr, secs, cpu_secs, bytes_sent, evaluation })
+        });
+        self.keep(verdict)?;
+        match verdict {
+            Verdict::Stop => {
+                self.tell_stopped_early();
+                Ok(Next::StopEarly)
+            }
+            _ if stop && self.epoch < self.run.config.train.epochs => Ok(Next::Interrupt),
+            _ => Ok(Next::Epoch),
+        }
+    }
+
+    /// The epoch's loss over all ranks, and whether the user asked any of them to stop.
+    fn share(&self, loss: f64) -> Result<(f64, bool)> {
+        let stop = self.run.stop.load(Ordering::Relaxed);
+        let mut shared = [loss, f64::from(u8::from(stop))];
+        self.worker.comm.all_reduce_sum_f64(&mut shared, Kind::Control)?;
+        Ok((shared[0], shared[1] > 0.0))
+    }
+
+    fn evaluate_if_due(&mut self) -> Result<Option<Evaluation>> {
+        let train = &self.run.config.train;
+        let last = self.epoch == train.epochs;
+        let due = train.eval_every > 0 && self.epoch.is_multiple_of(train.eval_every);
+        if due || last { evaluate::evaluate(&mut self.worker, self.epoch).map(Some) } else { Ok(None) }
+    }
+
+    fn judge(&mut self, found: &Evaluation) -> Option<Verdict> {
+        found.valid.map(|valid| self.stopping.observe(self.epoch, valid, found.test))
+    }
+
+    /// Checkpoints that are due after this epoch.
+    fn keep(&mut self, verdict: Verdict) -> Result<()> {
+        let output = &self.run.config.output;
+        if verdict == Verdict::Better && output.keep_best {
+            self.save(Slot::Best)?;
+        }
+        let every = output.checkpoint_every;
+        if every > 0 && self.epoch.is_multiple_of(every) && self.epoch < self.run.config.train.epochs {
+            self.save(Slot::Last)?;
+        }
+        Ok(())
+    }
+
+    fn save(&self, slot: Slot) -> Result<()> {
+        let (0, Some(folder)) = (self.worker.comm.rank(), &self.run.folder) else { return Ok(()) };
+        let path = self.checkpoint().save(folder, slot)?;
+        self.tell(|| Event::Checkpoint { path, epoch: self.epoch });
+        Ok(())
+    }
+
+    fn checkpoint(&self) -> Checkpoint {
+        let mut checkpoint = Checkpoint {
+            state: State {
+                epoch: self.epoch,
+                step: self.step,
+                best: self.stopping.best(),
+                run_toml: self.run.config.to_toml(),
+                data: self.run.data_identity(),
+                totals: Totals {
+                    wall_secs: self.wall_secs(),
+                    peak_rss_bytes: self.totals.peak_rss_bytes.max(peak_rss_bytes()),
+                    ..self.totals.clone()
+                },
+            },
+            optimizer: self.worker.optimizer.state().clone(),
+            ..Checkpoint::default()
+        };
+        checkpoint.set_weights(&self.worker.tape.parameters);
+        checkpoint.set_buffers(&self.worker.tape.buffers);
+        self.strategy.save(&mut checkpoint);
+        checkpoint
+    }
+
+    fn restore(&mut self, checkpoint: &Checkpoint) -> Result<()> {
+        checkpoint.restore_weights(&mut self.worker.tape.parameters)?;
+        checkpoint.restore_buffers(&mut self.worker.tape.buffers)?;
+        self.worker.optimizer.restore(checkpoint.optimizer.clone())?;
+        self.strategy.restore(checkpoint)?;
+        self.epoch = checkpoint.state.epoch;
+        self.step = checkpoint.state.step;
+        self.totals = checkpoint.state.totals.clone();
+        self.wall_before = self.totals.wall_secs;
+        self.stopping = Stopping::resumed(self.run.config.train.patience, checkpoint.state.best);
+        self.tell(|| Event::Resumed { epoch: self.epoch });
+        Ok(())
+    }
+
+    fn wall_secs(&self) -> f64 {
+        self.wall_before + self.started.elapsed().as_secs_f64()
+    }
+
+    /// Bytes that all ranks sent since the last call.
+    fn bytes_sent(&mut self) -> Result<BytesSent> {
+        let now = self.worker.comm.meters();
+        let sent = now.clone() - std::mem::replace(&mut self.meters, now);
+        let mut bytes = Kind::ALL.map(|kind| sent[kind].bytes_sent);
+        self.worker.comm.all_reduce_sum_u64(&mut bytes, Kind::Control)?;
+        let [features, embeddings, gradients, weights, control] = bytes;
+        Ok(BytesSent { features, embeddings, gradients, weights, control })
+    }
+
+    fn tell(&self, event: impl FnOnce() -> Event) {
+        if self.worker.comm.rank() == 0 {
+            self.run.observer.event(&event());
+        }
+    }
+
+    fn tell_stopped_early(&self) {
+        let patience = self.run.config.train.patience;
+        let best_epoch = self.stopping.best().map_or(0, |best| best.epoch);
+        self.tell(|| Event::StoppedEarly { epoch: self.epoch, best_epoch, patience });
+    }
+
+    /// Tells what is about to run and how much memory it will take.
+    fn announce(&mut self) -> Result<()> {
+        let active = memory::active_rows(&self.worker)?;
+        let need: MemoryNeed = memory::need(&self.worker)?;
+        let (config, manifest) = (&self.run.config, self.run.store.manifest());
+        self.tell(|| {
+            Event::Started(Box::new(Started {
+                strategy: config.strategy.name.clone(),
+                model: config.model.name.clone(),
+                dataset: manifest.dataset.clone(),
+                nodes: manifest.nodes,
+                edges: manifest.edges,
+                features: self.worker.part.feature_width() as u64,
+                classes: self.worker.part.classes() as u64,
+                train_nodes: self.worker.all_targets,
+                parts: u64::from(self.run.store.parts()),
+                processes: 1,
+                threads: threads(config) as u64,
+                seed: config.train.seed,
+                epochs: config.train.epochs,
+                parameters: self.worker.tape.parameters.count() as u64,
+                active_rows: active,
+                memory: need,
+            }))
+        });
+        Ok(())
+    }
+
+    fn summary(&self) -> Result<Summary> {
+        let config = &self.run.config;
+        let best = self.stopping.best();
+        Ok(Summary {
+            strategy: config.strategy.name.clone(),
+            model: config.model.name.clone(),
+            dataset: self.run.store.manifest().dataset.clone(),
+            parts: u64::from(self.run.store.parts()),
+            processes: 1,
+            threads: threads(config) as u64,
+            seed: config.train.seed,
+            epochs: self.epoch,
+            best_epoch: best.map_or(0, |best| best.epoch),
+            valid_score: best.map(|best| best.valid),
+            test_score: best.and_then(|best| best.test),
+            metric: evaluate::metric(&self.worker.part),
+            exact_evaluation: true,
+            train_loss: self.totals.losses.last().copied().unwrap_or(f64::NAN),
+            epoch_secs_median: median(&self.totals.epoch_secs),
+            epoch_cpu_secs_median: median(&self.totals.epoch_cpu_secs),
+            wall_secs: self.wall_secs(),
+            peak_rss_bytes: self.totals.peak_rss_bytes.max(peak_rss_bytes()),
+            bytes_sent: self.totals.bytes_sent,
+            weights_sha256: weights_sha256(&self.worker.tape.parameters),
+        })
+    }
+}

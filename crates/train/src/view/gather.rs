@@ -1,0 +1,179 @@
+//! Linear aggregation with its exchange: sum, mean and GCN's normalised sum.
+//!
+//! Forward: rows leave for the ranks that read them, interior targets are computed meanwhile, then the halo
+//! arrives and the border follows. Backward is the exact adjoint: gradients of halo rows are computed first and
+//! leave, gradients of local rows are computed meanwhile, then what others computed for our rows is added.
+
+use super::{Layout, Verb, View};
+use crate::Result;
+use crate::boundary::{Boundary, Crossing};
+use crate::ops::gather::{Gather, gather as kernel};
+use crate::ops::{Rows, Targets};
+use crate::tape::{Buffer, Input, Matrix, Op, Tape, Var};
+use archipelago_graph::block::Adjacency;
+use std::sync::Arc;
+
+struct Gathered {
+    verb: Verb,
+    layout: Arc<Layout>,
+    crossing: Crossing,
+    rows: Var,
+    output: Var,
+}
+
+/// Aggregates `rows` and records how.
+pub(super) fn gather(view: &mut View<'_>, verb: Verb, rows: Var) -> Result<Var> {
+    let rows = view.tape.dense(rows);
+    let layout = Arc::clone(view.layout);
+    let crossing = Crossing { layer: view.layer, width: view.tape.cols(rows) };
+    let aggregate = aggregate(view.tape, view.boundary, &layout, crossing, verb, Source::Computed(rows))?;
+    let needs_gradient = view.tape.needs_gradient(rows);
+    let output = view.tape.computed(layout.block.targets, crossing.width, aggregate, needs_gradient);
+    view.tape.record(output, Gathered { verb, layout, crossing, rows, output });
+    Ok(output)
+}
+
+/// Aggregates static features for all rows of this rank.
+pub(super) fn gather_static(
+    view: &mut View<'_>,
+    layout: &Layout,
+    features: &Input,
+    verb: Verb,
+) -> Result<Arc<Matrix>> {
+    let crossing = Crossing { layer: view.layer, width: features.cols() };
+    let rows: &[f32] = match features {
+        Input::Dense(matrix) => &matrix.values,
+        Input::Sparse(_) => &[],
+    };
+    let values = aggregate(view.tape, view.boundary, layout, crossing, verb, Source::Static(rows))?;
+    Ok(Arc::new(Matrix { rows: layout.block.targets, cols: crossing.width, values }))
+}
+
+/// Rows to aggregate: of this step, or the same in every step.
+enum Source<'a> {
+    Computed(Var),
+    Static(&'a [f32]),
+}
+
+impl Source<'_> {
+    fn of<'a>(&'a self, tape: &'a Tape) -> &'a [f32] {
+        match self {
+            Self::Computed(var) => tape.value(*var),
+            Self::Static(rows) => rows,
+        }
+    }
+}
+
+fn aggregate(
+    tape: &mut Tape,
+    boundary: &mut dyn Boundary,
+    layout: &Layout,
+    crossing: Crossing,
+    verb: Verb,
+    rows: Source<'_>,
+) -> Result<Buffer> {
+    let (block, width) = (&layout.block, crossing.width);
+    let mut output = tape.arena.take(block.targets * width);
+    let mut halo = tape.arena.take(block.halo * width);
+    let graph = forward(layout, verb);
+    let local = rows.of(tape);
+    cross(boundary, layout, crossing, local, &mut halo, |targets, halo| {
+        let rows = Rows::with_halo(local, halo.unwrap_or_default(), width);
+        kernel(&tape.pool, &graph, rows, targets, &mut output, false);
+    })?;
+    tape.arena.give(halo);
+    Ok(output)
+}
+
+/// Brings the halo of a layer and computes its targets, those that need no halo while it is under way. `compute`
+/// gets the halo rows as soon as they are there.
+pub(super) fn cross(
+    boundary: &mut dyn Boundary,
+    layout: &Layout,
+    crossing: Crossing,
+    rows: &[f32],
+    halo: &mut [f32],
+    mut compute: impl FnMut(Targets<'_>, Option<&[f32]>),
+) -> Result<()> {
+    let block = &layout.block;
+    if !layout.crosses() {
+        compute(Targets::All(block.targets), Some(halo));
+        return Ok(());
+    }
+    boundary.depart(crossing, layout, rows)?;
+    if boundary.overlaps() {
+        compute(Targets::Listed(&block.interior), None);
+        boundary.arrive(crossing, layout, halo)?;
+        compute(Targets::Listed(&block.border), Some(halo));
+    } else {
+        boundary.arrive(crossing, layout, halo)?;
+        compute(Targets::All(block.targets), Some(halo));
+    }
+    Ok(())
+}
+
+impl Op for Gathered {
+    fn backward(&mut self, tape: &mut Tape, boundary: &mut dyn Boundary) -> Result<()> {
+        let Some(gradient) = tape.take_gradient(self.output) else { return Ok(()) };
+        let (block, width) = (&self.layout.block, self.crossing.width);
+        let upstream = Rows::local(&gradient, width);
+        let graph = backward(&self.layout, self.verb);
+        let crosses = self.layout.crosses();
+        if crosses {
+            let mut halo = tape.arena.take(block.halo * width);
+            let remote = Targets::Range(block.local..block.sources());
+            kernel(&tape.pool, &graph, upstream, remote, &mut halo, false);
+            boundary.depart_back(self.crossing, &self.layout, &halo)?;
+            tape.arena.give(halo);
+        }
+        let (mut rows, accumulate) = tape.gradient_buffer(self.rows);
+        kernel(&tape.pool, &graph, upstream, Targets::All(block.local), &mut rows, accumulate);
+        if crosses {
+            boundary.arrive_back(self.crossing, &self.layout, &mut rows)?;
+        }
+        tape.arena.give(gradient);
+        tape.put_gradient(self.rows, rows);
+        Ok(())
+    }
+}
+
+fn weights(adjacency: &Adjacency) -> Option<&[f32]> {
+    (!adjacency.weights.is_empty()).then_some(&adjacency.weights[..])
+}
+
+fn forward(layout: &Layout, verb: Verb) -> Gather<'_> {
+    let lists = &layout.block.incoming;
+    let sum = Gather { weights: weights(lists), ..Gather::sum(&lists.offsets, &lists.neighbors) };
+    match verb {
+        Verb::Sum => sum,
+        Verb::Mean => Gather { target_scale: Some(layout.means()), ..sum },
+        Verb::Symmetric => {
+            let scale = layout.symmetric();
+            Gather {
+                source_scale: Some(&scale.source),
+                target_scale: Some(&scale.target),
+                self_scale: Some(&scale.own),
+                ..sum
+            }
+        }
+    }
+}
+
+/// The transpose of [`forward`]: the same sum along outgoing edges, with the scales of the two ends exchanged.
+fn backward(layout: &Layout, verb: Verb) -> Gather<'_> {
+    let lists = &layout.block.outgoing;
+    let sum = Gather { weights: weights(lists), ..Gather::sum(&lists.offsets, &lists.neighbors) };
+    match verb {
+        Verb::Sum => sum,
+        Verb::Mean => Gather { source_scale: Some(layout.means()), ..sum },
+        Verb::Symmetric => {
+            let scale = layout.symmetric();
+            Gather {
+                source_scale: Some(&scale.target),
+                target_scale: Some(&scale.source),
+                self_scale: Some(&scale.own),
+                ..sum
+            }
+        }
+    }
+}

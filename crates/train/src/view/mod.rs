@@ -1,0 +1,250 @@
+//! The few verbs that a layer may ask of the graph.
+//!
+//! A [`View`] is one layer of one step as seen by a model: so many target rows, computed from source rows. Behind
+//! the verbs stand the block (who sends to whom), the boundary (what crosses part borders) and the tape (what
+//! backward will need). A layer cannot tell whether its view is a whole graph, a part of one, or a sampled batch.
+
+mod gather;
+mod max;
+mod attend;
+mod attend_v2;
+
+use crate::boundary::Boundary;
+use crate::parameters::ParameterId;
+use crate::tape::{Input, Tape, Var};
+use crate::Result;
+use crate::ops::attention::EdgeDropout;
+use archipelago_graph::Block;
+use archipelago_graph::random::Key;
+use std::sync::{Arc, OnceLock};
+
+/// A block together with what its rows stand for. Made once per block, shared by all operations on it.
+#[derive(Debug)]
+pub struct Layout {
+    /// Who sends to whom.
+    pub block: Arc<Block>,
+    /// Original id of each source row, local rows first.
+    pub nodes: Arc<Vec<u64>>,
+    /// Weighted in-degree of each source row in the whole graph, self-loops that a model adds not counted.
+    pub degrees: Vec<f32>,
+    /// Which rows go where.
+    pub routes: Routes,
+    means: OnceLock<Vec<f32>>,
+    symmetric: OnceLock<Symmetric>,
+}
+
+/// Which local rows other ranks read, and where halo rows come from.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Routes {
+    /// For each rank: the local rows that it reads, in the order in which it expects them.
+    pub send: Vec<Vec<u32>>,
+    /// For each rank: how many halo rows it owns. They are numbered rank by rank.
+    pub receive: Vec<usize>,
+}
+
+/// Factors of the symmetric normalisation of GCN.
+#[derive(Debug)]
+pub struct Symmetric {
+    /// `1 / sqrt(1 + degree)` of each source row.
+    pub source: Vec<f32>,
+    /// The same for each target, times degree over degree-in-this-block where neighbours were sampled.
+    pub target: Vec<f32>,
+    /// `1 / (1 + degree)` of each target: the weight of its own row.
+    pub own: Vec<f32>,
+}
+
+impl Layout {
+    /// The layout of `block`; `nodes` and `degrees` have one entry per source row.
+    pub fn new(block: Arc<Block>, nodes: Arc<Vec<u64>>, degrees: Vec<f32>, routes: Routes) -> Self {
+        debug_assert!(nodes.len() >= block.sources() && degrees.len() == block.sources());
+        Self { block, nodes, degrees, routes, means: OnceLock::new(), symmetric: OnceLock::new() }
+    }
+
+    /// Whether any row of this layer crosses a part border.
+    pub fn crosses(&self) -> bool {
+        self.block.halo > 0 || self.routes.send.iter().any(|rows| !rows.is_empty())
+    }
+
+    /// Factors of the mean over in-edges: 1 / sum of the weights, 0 where there are none.
+    pub fn means(&self) -> &[f32] {
+        self.means.get_or_init(|| {
+            let inverse = |total: f32| if total > 0.0 { 1.0 / total } else { 0.0 };
+            (0..self.block.targets).map(|row| inverse(self.weight_here(row))).collect()
+        })
+    }
+
+    /// Factors of GCN's normalisation: `w_ji / sqrt(d_j d_i)` with `d = 1 + weighted in-degree`.
+    pub fn symmetric(&self) -> &Symmetric {
+        self.symmetric.get_or_init(|| {
+            let source: Vec<f32> = self.degrees.iter().map(|d| 1.0 / (1.0 + d).sqrt()).collect();
+            let own = self.degrees[..self.block.targets].iter().map(|d| 1.0 / (1.0 + d)).collect();
+            let target = (0..self.block.targets).map(|row| source[row] * self.share_sampled(row)).collect();
+            Symmetric { source, target, own }
+        })
+    }
+
+    fn weight_here(&self, row: usize) -> f32 {
+        let edges = self.block.incoming.range(row);
+        match self.block.incoming.weights.get(edges.clone()) {
+            Some(weights) if !weights.is_empty() => weights.iter().sum(),
+            _ => edges.len() as f32,
+        }
+    }
+
+    /// By how much a sampled neighbourhood must be scaled to stand for the whole one; exactly 1 for a whole one.
+    fn share_sampled(&self, row: usize) -> f32 {
+        let here = self.weight_here(row);
+        if here > 0.0 { self.degrees[row] / here } else { 1.0 }
+    }
+}
+
+/// Results that are the same in every step because they depend on the node features alone.
+///
+/// The first layer's aggregation of static features is the largest of all and never changes: it is computed once,
+/// for all rows, and every step and every evaluation reads (a prefix of) it.
+pub struct Statics {
+    /// The layout of all rows of this rank.
+    pub whole: Arc<Layout>,
+    /// The node features, in the row order of `whole`.
+    pub features: Input,
+    known: Vec<(Verb, Arc<crate::tape::Matrix>)>,
+}
+
+impl Statics {
+    /// Nothing known yet.
+    pub fn new(whole: Arc<Layout>, features: Input) -> Self {
+        Self { whole, features, known: Vec::new() }
+    }
+}
+
+/// How an attention verb attends.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Attention {
+    /// Heads side by side in a row.
+    pub heads: usize,
+    /// Whether every node attends to itself too.
+    pub self_loops: bool,
+    /// Share of coefficients dropped in training.
+    pub dropout: f32,
+}
+
+/// Slope of LeakyReLU below 0 in attention scores.
+const SLOPE: f32 = 0.2;
+
+impl Attention {
+    /// The dropout of this step's coefficients, if there is any.
+    fn edge_dropout<'a>(&self, training: bool, key: Key, layout: &'a Layout) -> Option<EdgeDropout<'a>> {
+        (training && self.dropout > 0.0).then(|| EdgeDropout {
+            rate: self.dropout,
+            key,
+            targets: &layout.nodes[..layout.block.targets],
+            sources: &layout.nodes,
+        })
+    }
+}
+
+/// A linear aggregation of source rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verb {
+    /// The (weighted) sum over in-edges.
+    Sum,
+    /// The (weighted) mean over in-edges.
+    Mean,
+    /// GCN's symmetrically normalised sum, the node itself included.
+    Symmetric,
+}
+
+/// One layer of one step, as a model sees it.
+pub struct View<'a> {
+    /// Where values and operations are kept.
+    pub tape: &'a mut Tape,
+    /// What crosses part borders.
+    pub boundary: &'a mut dyn Boundary,
+    /// Who sends to whom.
+    pub layout: &'a Arc<Layout>,
+    /// Which layer this is; 0 is the first.
+    pub layer: usize,
+    /// What is known of the static input; none where inputs change from step to step.
+    pub statics: Option<&'a mut Statics>,
+    /// The variable that holds the static input itself.
+    pub static_input: Option<Var>,
+}
+
+impl View<'_> {
+    /// How many rows this layer computes.
+    pub fn targets(&self) -> usize {
+        self.layout.block.targets
+    }
+
+    /// Whether aggregating `rows` costs nothing after the first step, which is when a layer should aggregate
+    /// before it transforms.
+    pub fn is_static(&self, rows: Var) -> bool {
+        self.static_input == Some(rows) && self.tape.sparse(rows).is_none()
+    }
+
+    /// The sum of the source rows over the in-edges of each target.
+    pub fn sum(&mut self, rows: Var) -> Result<Var> {
+        self.aggregate(Verb::Sum, rows)
+    }
+
+    /// The mean of the source rows over the in-edges of each target; 0 where there are none.
+    pub fn mean(&mut self, rows: Var) -> Result<Var> {
+        self.aggregate(Verb::Mean, rows)
+    }
+
+    /// GCN's aggregation: `row_i / d_i + sum_j w_ji / sqrt(d_j d_i) row_j` with `d = 1 + weighted in-degree`.
+    pub fn symmetric_sum(&mut self, rows: Var) -> Result<Var> {
+        self.aggregate(Verb::Symmetric, rows)
+    }
+
+    /// `W agg(rows)`, in the order that costs least: a linear aggregation commutes with the transform, so the
+    /// narrower side is aggregated and exchanged. Static rows are aggregated first because that is done once;
+    /// sparse rows are transformed first because that is nearly free.
+    pub fn aggregate_and_transform(
+        &mut self,
+        rows: Var,
+        weight: ParameterId,
+        input: usize,
+        output: usize,
+        aggregate: impl Fn(&mut Self, Var) -> Result<Var>,
+    ) -> Result<Var> {
+        let narrower_first = output <= input && !self.is_static(rows);
+        if narrower_first || self.tape.sparse(rows).is_some() {
+            let transformed = self.tape.linear(rows, weight, self.tape.rows(rows));
+            let aggregated = aggregate(self, transformed)?;
+            self.tape.forget(transformed);
+            return Ok(aggregated);
+        }
+        let aggregated = aggregate(self, rows)?;
+        let transformed = self.tape.linear(aggregated, weight, self.targets());
+        self.tape.forget(aggregated);
+        Ok(transformed)
+    }
+
+    fn aggregate(&mut self, verb: Verb, rows: Var) -> Result<Var> {
+        match self.statics.take() {
+            Some(statics) if self.is_static(rows) => {
+                let outcome = self.static_aggregate(statics, verb);
+                self.statics = Some(statics);
+                outcome
+            }
+            statics => {
+                self.statics = statics;
+                gather::gather(self, verb, rows)
+            }
+        }
+    }
+
+    fn static_aggregate(&mut self, statics: &mut Statics, verb: Verb) -> Result<Var> {
+        let known = statics.known.iter().find(|(v, _)| *v == verb).map(|(_, matrix)| Arc::clone(matrix));
+        let matrix = match known {
+            Some(matrix) => matrix,
+            None => {
+                let matrix = gather::gather_static(self, &statics.whole, &statics.features, verb)?;
+                statics.known.push((verb, Arc::clone(&matrix)));
+                matrix
+            }
+        };
+        Ok(self.tape.constant(&Input::Dense(matrix), self.targets()))
+    }
+}

@@ -1,0 +1,210 @@
+//! What one rank holds, and the verb that every strategy ends a step with.
+
+use crate::agree::SumGradients;
+use crate::feature::{self, Scaling};
+use crate::model::{self, Model, ModelShape};
+use crate::ops::Pool;
+use crate::optimizer::Optimizer;
+use crate::plan::Plan;
+use crate::run::{self, RunConfig};
+use crate::schedule::Schedule;
+use crate::tape::{Goal, Input, Tape, Wanted};
+use crate::view::{Layout, Statics};
+use crate::{Error, Result};
+use archipelago_comm::{Comm, Kind, Phase};
+use archipelago_graph::Part;
+use archipelago_graph::store::PartLabels;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// One rank: its part of the graph, its copy of the model, and its voice among the others.
+pub struct Worker {
+    /// Its voice.
+    pub comm: Rc<Comm>,
+    /// Its part.
+    pub part: Arc<Part>,
+    /// What the user asked for.
+    pub config: Arc<RunConfig>,
+    /// The model.
+    pub model: Model,
+    /// Weights, buffers, and the memory of a step.
+    pub tape: Tape,
+    /// How weights move.
+    pub optimizer: Optimizer,
+    /// Layers of a global batch; none where the strategy makes batches of its own.
+    pub layers: Vec<Arc<Layout>>,
+    /// One layout of all rows per layer: exact evaluation.
+    pub whole: Vec<Arc<Layout>>,
+    /// The node features and what follows from them alone.
+    pub statics: Statics,
+    /// The part's row behind each row of `whole`; labelled training nodes first.
+    pub order: Vec<u32>,
+    /// Labelled training nodes of this rank: the first rows of `order`.
+    pub targets: usize,
+    /// Labelled training nodes of all ranks.
+    pub all_targets: u64,
+    schedule: Schedule,
+    agreement: SumGradients,
+}
+
+impl Worker {
+    /// Sets one rank up: agrees with the others on a plan, loads features, draws the weights.
+    pub fn new(
+        comm: Rc<Comm>,
+        part: Arc<Part>,
+        config: Arc<RunConfig>,
+        pool: Pool,
+        global_batch: bool,
+    ) -> Result<Self> {
+        comm.enter(Phase::new("set-up"));
+        let labelled = labelled_training_rows(&part);
+        let mut counts = [labelled.len() as u64];
+        comm.all_reduce_sum_u64(&mut counts, Kind::Control)?;
+        let layers = if global_batch { config.model.layers } else { 0 };
+        let all_hidden_rows = config.model.norm == run::Norm::Batch;
+        let plan = Plan::agree(&part, &comm, &labelled, layers, all_hidden_rows)?;
+        let scaling = match config.data.features {
+            run::Features::AsIs => Scaling::AsIs,
+            run::Features::RowNormalized => Scaling::RowNormalized,
+        };
+        let features = feature::rows(&part, &plan.order, scaling);
+        let entry = model::find(&config.model.name)?;
+        let shape = model_shape(&config, feature::width(&part), part.classes());
+        let (model, parameters, buffers) = Model::build(entry, shape, config.train.seed);
+        let optimizer = Optimizer::new(&config.train, &parameters);
+        Ok(Self {
+            optimizer,
+            schedule: Schedule::new(&config.train),
+            tape: Tape::new(parameters, buffers, pool),
+            layers: plan.layers,
+            whole: vec![Arc::clone(&plan.whole); config.model.layers],
+            statics: Statics::new(plan.whole, features),
+            order: plan.order,
+            targets: labelled.len(),
+            all_targets: counts[0],
+            agreement: SumGradients::default(),
+            comm,
+            part,
+            config,
+            model,
+        })
+    }
+
+    /// Ends a step: sums the gradients of all ranks and moves the weights. Epochs count from 1.
+    pub fn update(&mut self, epoch: u64, step: u64) -> Result<()> {
+        self.comm.enter(Phase { epoch: epoch as usize, step: step as usize, layer: 0, what: "agree" });
+        self.agreement.agree(&self.comm, &mut self.tape.parameters)?;
+        let norm = self.optimizer.step(&mut self.tape.parameters, self.schedule.lr(epoch - 1));
+        match norm.is_finite() {
+            true => Ok(()),
+            false => Err(Error::NotFinite { epoch, step, what: "the gradient".into() }),
+        }
+    }
+
+    /// Whether the first layer aggregates static features, which is then done once.
+    pub fn aggregates_statics(&self) -> bool {
+        let attends = self.keeps_transformed();
+        let dense = matches!(self.statics.features, Input::Dense(_));
+        dense && !attends && self.model.shape().input_dropout == 0.0
+    }
+
+    /// Whether layers keep their transformed rows for the backward pass, as attention does.
+    pub fn keeps_transformed(&self) -> bool {
+        self.config.model.name.starts_with("gat")
+    }
+
+    /// The learning rate of `epoch`, counted from 1.
+    pub fn learning_rate(&self, epoch: u64) -> f64 {
+        self.schedule.lr(epoch - 1)
+    }
+
+    /// What a loss over `targets` on all ranks weighs each of them with: 1 over their number, and for several
+    /// labels per node also over the number of labels.
+    pub fn loss_weight(&self, targets: u64) -> f32 {
+        let labels = match self.part.labels() {
+            PartLabels::Multi(_) => self.part.classes() as f64,
+            _ => 1.0,
+        };
+        (1.0 / (targets.max(1) as f64 * labels)) as f32
+    }
+}
+
+/// The labels of some rows of a part, side by side: what the first rows of a step's scores should be.
+#[derive(Debug, Clone)]
+pub struct TargetLabels {
+    rows: Vec<u32>,
+    labels: Labels,
+}
+
+#[derive(Debug, Clone)]
+enum Labels {
+    Classes(Vec<i64>),
+    Multi(Vec<u8>),
+}
+
+impl TargetLabels {
+    /// The labels of these owned rows of `part`.
+    pub fn of(part: &Part, rows: &[u32]) -> Self {
+        let labels = match part.labels() {
+            PartLabels::None => Labels::Classes(Vec::new()),
+            PartLabels::Classes(values) => {
+                Labels::Classes(rows.iter().map(|&row| values[row as usize]).collect())
+            }
+            PartLabels::Multi(values) => {
+                let classes = part.classes();
+                let row = |row: &u32| values[*row as usize * classes..][..classes].iter().copied();
+                Labels::Multi(rows.iter().flat_map(row).collect())
+            }
+        };
+        Self { rows: (0..rows.len() as u32).collect(), labels }
+    }
+
+    /// The same as the loss takes it.
+    pub fn goal(&self) -> Goal<'_> {
+        let labels = match &self.labels {
+            Labels::Classes(classes) => Wanted::Classes(classes),
+            Labels::Multi(labels) => Wanted::Multi(labels),
+        };
+        Goal { rows: &self.rows, labels }
+    }
+}
+
+fn labelled_training_rows(part: &Part) -> Vec<u32> {
+    let labelled = |row: &u32| match part.labels() {
+        PartLabels::None => false,
+        PartLabels::Classes(values) => values[*row as usize] >= 0,
+        PartLabels::Multi(_) => true,
+    };
+    part.train().iter().copied().filter(labelled).collect()
+}
+
+fn model_shape(config: &RunConfig, input: usize, output: usize) -> ModelShape {
+    let model = &config.model;
+    ModelShape {
+        input,
+        hidden: model.hidden,
+        output,
+        layers: model.layers,
+        heads: model.heads,
+        output_heads: model.output_heads,
+        aggregator: match model.aggregator {
+            run::Aggregator::Mean => model::Aggregator::Mean,
+            run::Aggregator::Sum => model::Aggregator::Sum,
+            run::Aggregator::Max => model::Aggregator::Max,
+        },
+        activation: match model.activation {
+            run::Activation::Relu => crate::tape::Activation::Relu,
+            run::Activation::Elu => crate::tape::Activation::Elu,
+        },
+        norm: match model.norm {
+            run::Norm::None => model::Norm::None,
+            run::Norm::Layer => model::Norm::Layer,
+            run::Norm::Batch => model::Norm::Batch,
+        },
+        dropout: model.dropout as f32,
+        input_dropout: model.input_dropout as f32,
+        attention_dropout: model.attention_dropout as f32,
+        residual: model.residual,
+        self_loops: model.self_loops,
+    }
+}
