@@ -129,11 +129,14 @@ struct RmatEdges {
     scale: u32,
     pairs: u64,
     next: u64,
+    /// Factor and offset of each round of scrambling.
+    rounds: [[u64; 2]; 3],
 }
 
 impl RmatEdges {
     fn new(key: Key, scale: u32, pairs: u64) -> Self {
-        Self { key, scale, pairs, next: 0 }
+        let round = |i: u64| [key.with(u64::MAX).bits(2 * i) | 1, key.with(u64::MAX).bits(2 * i + 1)];
+        Self { key, scale, pairs, next: 0, rounds: [0, 1, 2].map(round) }
     }
 
     /// The two ends of pair `index`.
@@ -161,11 +164,11 @@ impl RmatEdges {
         (row, column)
     }
 
-    /// A bijection of `scale` bits: odd multiplications and xors of the high half into the low one.
+    /// A bijection of `scale` bits: odd multiplications, additions, and xors of the high half into the low one.
     fn scrambled(&self, id: u64) -> u64 {
         let mask = (1u64 << self.scale) - 1;
-        (0..3).fold(id, |id, round| {
-            let id = id.wrapping_mul(self.key.with(u64::MAX).bits(round) | 1) & mask;
+        self.rounds.iter().fold(id, |id, &[factor, offset]| {
+            let id = id.wrapping_mul(factor).wrapping_add(offset) & mask;
             id ^ (id >> self.scale.div_ceil(2))
         })
     }

@@ -253,21 +253,20 @@ fn draw_pairs(options: &SbmOptions, ring: &Ring, progress: &dyn Progress) -> Res
     let want = (options.edges / 2) as usize;
     let (mut pairs, mut drawn, mut accepted): (Vec<u64>, u64, f64) = (Vec::new(), 0, 0.75);
     progress.begin("drawing edges", want as u64, "edges");
-    // Dense communities accept few new edges; the bound on rounds ends a hopeless search.
-    for _ in 0..100 {
-        if pairs.len() >= want {
-            break;
-        }
-        let (before, missing) = (pairs.len(), want - pairs.len());
-        let count = (missing as f64 * 1.1 / accepted) as u64 + 1024;
-        pairs.par_extend(
-            (drawn..drawn + count).into_par_iter().filter_map(|edge| draw_pair(options, ring, edge)),
-        );
+    while pairs.len() < want {
+        let before = pairs.len();
+        let count = ((want - before) as f64 * 1.1 / accepted) as u64 + 1024;
+        let candidates = (drawn..drawn + count).into_par_iter();
+        pairs.par_extend(candidates.filter_map(|edge| draw_pair(options, ring, edge)));
         pairs.par_sort_unstable();
         pairs.dedup();
         drawn += count;
-        accepted = ((pairs.len() - before) as f64 / count as f64).max(0.02);
-        progress.tick((pairs.len() - before) as u64)?;
+        let gained = pairs.len() - before;
+        progress.tick(gained as u64)?;
+        accepted = (gained as f64 / count as f64).max(0.02);
+        if (gained as u64) < count / 1000 {
+            break; // The communities are as good as full.
+        }
     }
     let key = options.key(Draw::Surplus);
     for removal in 0..pairs.len().saturating_sub(want) {
