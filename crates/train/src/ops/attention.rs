@@ -65,12 +65,23 @@ pub fn head_scores(pool: &Pool, z: &[f32], att: &[f32], heads: usize, scores: &m
 }
 
 /// The gradient of [`head_scores`]: `dz[i] += ds[i] * att`, `datt += sum over i of ds[i] * z[i]`.
-pub fn head_scores_backward(pool: &Pool, z: &[f32], att: &[f32], heads: usize, ds: &[f32], dz: &mut [f32], datt: &mut [f32]) {
+pub fn head_scores_backward(
+    pool: &Pool,
+    z: &[f32],
+    att: &[f32],
+    heads: usize,
+    ds: &[f32],
+    dz: &mut [f32],
+    datt: &mut [f32],
+) {
     let width = att.len();
     if width == 0 || heads == 0 {
         return;
     }
-    assert!(dz.len() == z.len() && datt.len() == width && ds.len() == z.len() / width * heads, "shapes of scores");
+    assert!(
+        dz.len() == z.len() && datt.len() == width && ds.len() == z.len() / width * heads,
+        "shapes of scores"
+    );
     let dz = Shared::new(dz);
     chunked_sum(pool, z.len() / width, rows_per_task(width), datt, true, |range, sum| {
         let cells = range.start * width..range.end * width;
@@ -135,7 +146,14 @@ pub(crate) fn axpy<S: Simd>(a: f32, x: &[f32], y: &mut [f32]) {
 
 /// `out += sum over e of weights[e * stride + h] * row(e)` head by head, in registers.
 #[inline(always)]
-pub(crate) fn add_weighted<'a, S: Simd>(heads: usize, edges: usize, weights: &[f32], stride: usize, row: impl Fn(usize) -> &'a [f32], out: &mut [f32]) {
+pub(crate) fn add_weighted<'a, S: Simd>(
+    heads: usize,
+    edges: usize,
+    weights: &[f32],
+    stride: usize,
+    row: impl Fn(usize) -> &'a [f32],
+    out: &mut [f32],
+) {
     let width = out.len() / heads;
     for h in 0..heads {
         let mut c = h * width;
@@ -160,7 +178,13 @@ pub(crate) fn add_weighted<'a, S: Simd>(heads: usize, edges: usize, weights: &[f
 
 /// `K` registers of one head.
 #[inline(always)]
-fn add_block<'a, S: Simd, const K: usize, const PARTIAL: bool>(edges: usize, weights: &[f32], stride: usize, row: impl Fn(usize) -> &'a [f32], out: &mut [f32]) {
+fn add_block<'a, S: Simd, const K: usize, const PARTIAL: bool>(
+    edges: usize,
+    weights: &[f32],
+    stride: usize,
+    row: impl Fn(usize) -> &'a [f32],
+    out: &mut [f32],
+) {
     let mut sum = [S::splat(0.0); K];
     for e in 0..edges {
         add_row::<S, K, PARTIAL>(&mut sum, weights[e * stride], row(e));
@@ -198,7 +222,8 @@ mod tests {
                 let upstream = numbers(3, rows * heads);
                 let mut scores = vec![0.0; rows * heads];
                 head_scores(&Pool::new(2), &z, &att, heads, &mut scores);
-                let narrow: Vec<f32> = reference(&wide(&z), &wide(&att), heads).iter().map(|&v| v as f32).collect();
+                let narrow: Vec<f32> =
+                    reference(&wide(&z), &wide(&att), heads).iter().map(|&v| v as f32).collect();
                 close(&scores, &narrow, 1e-5);
                 let loss = |z: &[f64], att: &[f64]| -> f64 {
                     reference(z, att, heads).iter().zip(&upstream).map(|(s, u)| s * f64::from(*u)).sum()

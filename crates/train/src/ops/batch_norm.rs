@@ -44,7 +44,9 @@ fn sums(pool: &Pool, width: usize, rows: usize, out: &mut [f64], add: impl Fn(us
 /// The sum of each column.
 pub fn column_sums(pool: &Pool, x: &[f32], out: &mut [f64]) {
     let width = out.len();
-    sums(pool, width, x.len().checked_div(width).unwrap_or(0), out, |i, part| add_row(&x[i * width..][..width], part));
+    sums(pool, width, x.len().checked_div(width).unwrap_or(0), out, |i, part| {
+        add_row(&x[i * width..][..width], part)
+    });
 }
 
 /// The sum of the squared distances of each column from its mean.
@@ -58,7 +60,10 @@ pub fn centred_squares(pool: &Pool, x: &[f32], mean: &[f32], out: &mut [f64]) {
 /// `y = gamma * (x - mean) * rstd + beta`.
 pub fn normalize(pool: &Pool, statistics: Statistics, gamma: &[f32], beta: &[f32], x: &[f32], y: &mut [f32]) {
     let width = gamma.len();
-    assert!(x.len() == y.len() && beta.len() == width && statistics.mean.len() == width, "shapes of a batch norm");
+    assert!(
+        x.len() == y.len() && beta.len() == width && statistics.mean.len() == width,
+        "shapes of a batch norm"
+    );
     if width == 0 {
         return;
     }
@@ -80,7 +85,15 @@ pub fn backward_sums(pool: &Pool, statistics: Statistics, x: &[f32], grad: &[f32
 
 /// Turns `grad` (of the output) into the gradient of the input, in place. `totals` are the [`backward_sums`] over all
 /// ranks, `count` the rows over all ranks.
-pub fn backward(pool: &Pool, statistics: Statistics, gamma: &[f32], totals: &[f64], count: u64, x: &[f32], grad: &mut [f32]) {
+pub fn backward(
+    pool: &Pool,
+    statistics: Statistics,
+    gamma: &[f32],
+    totals: &[f64],
+    count: u64,
+    x: &[f32],
+    grad: &mut [f32],
+) {
     let width = gamma.len();
     assert!(x.len() == grad.len() && totals.len() == 2 * width, "shapes of a batch norm");
     if width == 0 || x.is_empty() {
@@ -183,7 +196,8 @@ mod tests {
             column_sums(&pool, &x, &mut total);
             let mean: Vec<f32> = total.iter().map(|t| (t / rows as f64) as f32).collect();
             centred_squares(&pool, &x, &mean, &mut total);
-            let rstd: Vec<f32> = total.iter().map(|t| (1.0 / (t / rows as f64 + 1e-5).sqrt()) as f32).collect();
+            let rstd: Vec<f32> =
+                total.iter().map(|t| (1.0 / (t / rows as f64 + 1e-5).sqrt()) as f32).collect();
             let statistics = Statistics { mean: &mean, rstd: &rstd };
             let mut y = vec![0.0; x.len()];
             normalize(&pool, statistics, &gamma, &beta, &x, &mut y);

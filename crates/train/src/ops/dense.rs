@@ -40,7 +40,14 @@ impl Linear {
     /// `dx = g w` (or `dx += g w`), `g` being the gradient of `y`.
     pub fn grad_input(&self, pool: &Pool, g: &[f32], w: &[f32], dx: &mut [f32], accumulate: bool) {
         self.check(dx.len(), w.len(), g.len());
-        product(pool, g, w, dx, Shape { rows: self.rows, depth: self.outputs, columns: self.inputs }, accumulate);
+        product(
+            pool,
+            g,
+            w,
+            dx,
+            Shape { rows: self.rows, depth: self.outputs, columns: self.inputs },
+            accumulate,
+        );
     }
 
     /// `dw = g^T x` (or `dw += g^T x`), `g` being the gradient of `y`.
@@ -57,7 +64,10 @@ impl Linear {
 
     fn check(&self, x: usize, w: usize, y: usize) {
         let Self { rows, inputs, outputs } = *self;
-        assert!(x == rows * inputs && w == inputs * outputs && y == rows * outputs, "shapes of {self:?}: {x}, {w}, {y}");
+        assert!(
+            x == rows * inputs && w == inputs * outputs && y == rows * outputs,
+            "shapes of {self:?}: {x}, {w}, {y}"
+        );
     }
 }
 
@@ -77,13 +87,12 @@ fn product(pool: &Pool, a: &[f32], b: &[f32], c: &mut [f32], shape: Shape, accum
         // SAFETY: ranges do not overlap.
         let c = unsafe { out.part(range.start * columns, range.len() * columns) };
         // The transposed product: columns of `b^T` are then contiguous, as are rows of `a`.
-        let (lhs, rhs) = (Matrix { start: b, row: 1, column: depth_step(columns) }, Matrix { start: a, row: 1, column: depth_step(depth) });
+        let (lhs, rhs) = (
+            Matrix { start: b, row: 1, column: columns as isize },
+            Matrix { start: a, row: 1, column: depth as isize },
+        );
         multiply(lhs, rhs, [columns, range.len(), depth], c, accumulate);
     });
-}
-
-fn depth_step(n: usize) -> isize {
-    n as isize
 }
 
 /// `sum += g^T x` for one block of rows.
@@ -91,7 +100,10 @@ fn grad_weight_block(g: &[f32], x: &[f32], k: usize, n: usize, sum: &mut [f32]) 
     let depth = g.len().checked_div(n).unwrap_or(0);
     with_scratch(g.len(), |turned| {
         transpose(g, depth, n, turned);
-        let (lhs, rhs) = (Matrix { start: x, row: 1, column: depth_step(k) }, Matrix { start: turned, row: 1, column: depth_step(depth) });
+        let (lhs, rhs) = (
+            Matrix { start: x, row: 1, column: k as isize },
+            Matrix { start: turned, row: 1, column: depth as isize },
+        );
         multiply(lhs, rhs, [k, n, depth], sum, true);
     });
 }
@@ -107,7 +119,9 @@ struct Matrix<'a> {
 /// row-major.
 fn multiply(lhs: Matrix, rhs: Matrix, [m, n, k]: [usize; 3], out: &mut [f32], accumulate: bool) {
     let within = |a: &Matrix, rows: usize, columns: usize| {
-        rows == 0 || columns == 0 || (rows - 1) * a.row as usize + (columns - 1) * a.column as usize + 1 <= a.start.len()
+        rows == 0
+            || columns == 0
+            || (rows - 1) * a.row as usize + (columns - 1) * a.column as usize + 1 <= a.start.len()
     };
     assert!(within(&lhs, m, k) && within(&rhs, k, n) && out.len() == m * n);
     let gemm = gemm_f32::gemm::f32::get_gemm_fn();
@@ -159,8 +173,16 @@ mod tests {
     use super::*;
 
     /// `c[i, j] = before + sum_p a(i, p) b(p, j)` in f64.
-    fn reference(m: usize, n: usize, k: usize, before: &[f32], term: impl Fn(usize, usize, usize) -> f64) -> Vec<f32> {
-        (0..m * n).map(|c| (f64::from(before[c]) + (0..k).map(|p| term(c / n, c % n, p)).sum::<f64>()) as f32).collect()
+    fn reference(
+        m: usize,
+        n: usize,
+        k: usize,
+        before: &[f32],
+        term: impl Fn(usize, usize, usize) -> f64,
+    ) -> Vec<f32> {
+        (0..m * n)
+            .map(|c| (f64::from(before[c]) + (0..k).map(|p| term(c / n, c % n, p)).sum::<f64>()) as f32)
+            .collect()
     }
 
     proptest! {

@@ -5,7 +5,7 @@
 
 use archipelago_graph::random::Key;
 
-use super::isa::{Simd, kernel};
+use super::isa::kernel;
 use super::pool::{Pool, Shared};
 
 pub(crate) const STEP: u32 = 0x9e37_79b1;
@@ -115,7 +115,10 @@ mod tests {
             for i in 0..400 {
                 let row = kept[i].iter().filter(|&&k| k).count() as f64;
                 let column = kept.iter().filter(|r| r[i]).count() as f64;
-                assert!((row - expected).abs() < slack && (column - expected).abs() < slack, "{rate}: {row} {column}");
+                assert!(
+                    (row - expected).abs() < slack && (column - expected).abs() < slack,
+                    "{rate}: {row} {column}"
+                );
             }
         }
     }
@@ -125,7 +128,8 @@ mod tests {
         let key = Key::new(6, Purpose::Dropout);
         let draw = |node, c| keeps(row_bits(key, node), c, 1 << 31);
         for (dn, dc) in [(0, 1), (1, 0), (1, 1), (0, 2), (0, 64)] {
-            let equal = (0..20_000u64).filter(|&i| draw(i / 200, (i % 200) as u32) == draw(i / 200 + dn, (i % 200) as u32 + dc));
+            let equal = (0..20_000u64)
+                .filter(|&i| draw(i / 200, (i % 200) as u32) == draw(i / 200 + dn, (i % 200) as u32 + dc));
             let equal = equal.count() as i64;
             assert!((equal - 10_000).abs() < 400, "({dn}, {dc}): {equal}");
         }

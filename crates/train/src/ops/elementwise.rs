@@ -1,7 +1,7 @@
 //! Sums and multiples of whole buffers.
 
-use super::pool::{Pool, Shared};
 use super::isa::kernel;
+use super::pool::{Pool, Shared};
 
 const GRAIN: usize = 1 << 16;
 
@@ -84,7 +84,9 @@ mod tests {
                     f(&mut out);
                     out
                 };
-                let expect = |f: &dyn Fn(f32, f32) -> f32| x.iter().zip(&y).map(|(&x, &y)| f(x, y)).collect::<Vec<_>>();
+                let expect = |f: &dyn Fn(f32, f32) -> f32| {
+                    x.iter().zip(&y).map(|(&x, &y)| f(x, y)).collect::<Vec<_>>()
+                };
                 assert_eq!(run(&|y| add(&pool, &x, y)), expect(&|x, y| x + y));
                 assert_eq!(run(&|y| scale(&pool, 3.0, y)), expect(&|_, y| 3.0 * y));
                 assert_eq!(run(&|y| axpy(&pool, -2.0, &x, y)), expect(&|x, y| -2.0 * x + y));

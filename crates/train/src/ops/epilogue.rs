@@ -76,7 +76,10 @@ pub fn epilogue(pool: &Pool, job: &Epilogue, y: &mut [f32], mask: &mut [u8]) {
         let bytes = if job.needs_mask() { range.len() * stride } else { 0 };
         // SAFETY: ranges do not overlap.
         let (y, mask) = unsafe {
-            (y.part(range.start * width, range.len() * width), mask.part(bytes.min(1) * range.start * stride, bytes))
+            (
+                y.part(range.start * width, range.len() * width),
+                mask.part(bytes.min(1) * range.start * stride, bytes),
+            )
         };
         epilogue_rows(job, range.start, y, mask);
     });
@@ -125,7 +128,12 @@ pub(crate) fn activate_row<S: Simd>(job: &Epilogue, i: usize, y: &mut [f32], mas
 
 /// `ACT` is 0, 1, 2 for identity, ReLU, ELU: constants, so that no element is asked twice what it is.
 #[inline(always)]
-fn activate<S: Simd, const ACT: u8, const DROP: bool>(job: &Epilogue, i: usize, y: &mut [f32], mask: &mut [u8]) {
+fn activate<S: Simd, const ACT: u8, const DROP: bool>(
+    job: &Epilogue,
+    i: usize,
+    y: &mut [f32],
+    mask: &mut [u8],
+) {
     let (row, column, rate) = job.dropout.map_or((0, 0, 0.0), |d| (d.row(i), d.column, d.rate));
     let (threshold, scale) = (dropout::threshold(rate), S::splat(dropout::scale(rate)));
     let zero = S::splat(0.0);
@@ -236,10 +244,18 @@ mod tests {
         let v = match job.activation {
             Activation::Identity => v,
             Activation::Relu => v.max(0.0),
-            Activation::Elu => if v > 0.0 { v } else { v.exp() - 1.0 },
+            Activation::Elu => {
+                if v > 0.0 {
+                    v
+                } else {
+                    v.exp() - 1.0
+                }
+            }
         };
         match job.dropout {
-            Some(d) if dropout::keeps(d.row(i), d.column + c as u32, dropout::threshold(d.rate)) => v * f64::from(d.scale()),
+            Some(d) if dropout::keeps(d.row(i), d.column + c as u32, dropout::threshold(d.rate)) => {
+                v * f64::from(d.scale())
+            }
             Some(_) => 0.0,
             None => v,
         }

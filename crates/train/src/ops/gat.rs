@@ -73,7 +73,14 @@ kernel! {
 
 /// Adds the blocks of edges of target `i` to `out`.
 #[inline(always)]
-fn attend<S: Simd>(job: &Gat, z: &Rows, i: usize, scores: &mut [f32], running: &mut Running, out: &mut [f32]) {
+fn attend<S: Simd>(
+    job: &Gat,
+    z: &Rows,
+    i: usize,
+    scores: &mut [f32],
+    running: &mut Running,
+    out: &mut [f32],
+) {
     let start = job.offsets[i] as usize;
     let degree = job.offsets[i + 1] as usize - start;
     let edges = degree + usize::from(job.self_loops);
@@ -87,7 +94,12 @@ fn attend<S: Simd>(job: &Gat, z: &Rows, i: usize, scores: &mut [f32], running: &
             if let Some(&ahead) = job.neighbors.get(start + from + e + AHEAD) {
                 z.prefetch::<S>(ahead as usize);
             }
-            score_edge::<S>(job, job.source_scores.row(source(from + e)), &job.target_scores[i * job.heads..], row);
+            score_edge::<S>(
+                job,
+                job.source_scores.row(source(from + e)),
+                &job.target_scores[i * job.heads..],
+                row,
+            );
         }
         running.absorb::<S>(scores, job.heads, out, from > 0);
         if let Some(dropout) = &job.dropout {
@@ -135,7 +147,13 @@ pub struct GatGradients<'a> {
 }
 
 /// The gradients of [`gat`] for a range of sources (local ones, or the halo); `job` holds **outgoing** lists here.
-pub fn gat_backward(pool: &Pool, job: &Gat, saved: &GatBackward, sources: Range<usize>, gradients: GatGradients) {
+pub fn gat_backward(
+    pool: &Pool,
+    job: &Gat,
+    saved: &GatBackward,
+    sources: Range<usize>,
+    gradients: GatGradients,
+) {
     let GatGradients { z: dz, source_scores, target_scores } = gradients;
     if sources.is_empty() {
         return;
@@ -174,7 +192,15 @@ kernel! {
 
 /// One source: blocks of its outgoing edges.
 #[inline(always)]
-fn backward_row<S: Simd>(job: &Gat, saved: &GatBackward, j: usize, buffer: &mut [f32], dz: &mut [f32], dp: &mut [f32], dq: &mut [f32]) {
+fn backward_row<S: Simd>(
+    job: &Gat,
+    saved: &GatBackward,
+    j: usize,
+    buffer: &mut [f32],
+    dz: &mut [f32],
+    dp: &mut [f32],
+    dq: &mut [f32],
+) {
     let (heads, width) = (job.heads, saved.z.width);
     let stride = heads.next_multiple_of(S::N);
     let start = job.offsets[j] as usize;
@@ -215,7 +241,14 @@ fn backward_row<S: Simd>(job: &Gat, saved: &GatBackward, j: usize, buffer: &mut 
 /// For all heads of edge `j -> i`, with `a` the coefficient, `m` what dropout makes of it and `l` LeakyReLU's slope at the
 /// score: `[m, m l, a D_i l]`, so that `ds = (m l) (g . z) - a D_i l`.
 #[inline(always)]
-fn coefficients<S: Simd>(job: &Gat, packed: &[f32], j: usize, i: usize, loop_edge: bool, out: [&mut [f32]; 3]) {
+fn coefficients<S: Simd>(
+    job: &Gat,
+    packed: &[f32],
+    j: usize,
+    i: usize,
+    loop_edge: bool,
+    out: [&mut [f32]; 3],
+) {
     let heads = job.heads;
     let (p, target) = (job.source_scores.row(j), &packed[i * 3 * heads..][..3 * heads]);
     let [kept, slope, offset] = out;
@@ -253,13 +286,22 @@ pub(crate) mod tests {
 
     /// Scores, softmax, dropout and sum as defined, in f64. `score(j, i, h)`, `message(j)[h * c + x]`.
     pub(crate) fn reference(
-        g: &Lists, heads: usize, c: usize, loops: bool, drop: Option<EdgeDropout>, score: impl Fn(usize, usize, usize) -> f64, message: &[f64],
+        g: &Lists,
+        heads: usize,
+        c: usize,
+        loops: bool,
+        drop: Option<EdgeDropout>,
+        score: impl Fn(usize, usize, usize) -> f64,
+        message: &[f64],
     ) -> Vec<f64> {
         let n = g.offsets.len() - 1;
         let mut out = vec![0.0; n * heads * c];
         for i in 0..n {
-            let mut edges: Vec<(usize, Option<usize>)> =
-                g.neighbors[g.offsets[i] as usize..g.offsets[i + 1] as usize].iter().map(|&j| (j as usize, Some(j as usize))).collect();
+            let mut edges: Vec<(usize, Option<usize>)> = g.neighbors
+                [g.offsets[i] as usize..g.offsets[i + 1] as usize]
+                .iter()
+                .map(|&j| (j as usize, Some(j as usize)))
+                .collect();
             if loops {
                 edges.push((i, None));
             }
@@ -268,11 +310,16 @@ pub(crate) mod tests {
                 for &(j, key) in &edges {
                     let factor = drop.map_or(1.0, |d| {
                         let bits = edge_bits(d.target(i), d.source(key));
-                        if dropout::keeps(bits, h as u32, dropout::threshold(d.rate)) { f64::from(dropout::scale(d.rate)) } else { 0.0 }
+                        if dropout::keeps(bits, h as u32, dropout::threshold(d.rate)) {
+                            f64::from(dropout::scale(d.rate))
+                        } else {
+                            0.0
+                        }
                     });
                     for x in 0..c {
                         let at = h * c + x;
-                        out[i * heads * c + at] += score(j, i, h).exp() / total * factor * message[j * heads * c + at];
+                        out[i * heads * c + at] +=
+                            score(j, i, h).exp() / total * factor * message[j * heads * c + at];
                     }
                 }
             }
@@ -338,12 +385,19 @@ pub(crate) mod tests {
         let (z, p, q) = (numbers(1, n * heads * c), numbers(2, n * heads), numbers(3, n * heads));
         let rows = Rows::local(&z, heads * c);
         let job = Gat {
-            offsets: &g.offsets, neighbors: &g.neighbors, heads, slope: 0.2, self_loops: true,
-            source_scores: Rows::local(&p, heads), target_scores: &q, dropout: None,
+            offsets: &g.offsets,
+            neighbors: &g.neighbors,
+            heads,
+            slope: 0.2,
+            self_loops: true,
+            source_scores: Rows::local(&p, heads),
+            target_scores: &q,
+            dropout: None,
         };
         let run = |threads| {
             let pool = Pool::new(threads);
-            let (mut out, mut lse, mut packed) = (vec![0.0; z.len()], vec![0.0; p.len()], vec![0.0; 3 * p.len()]);
+            let (mut out, mut lse, mut packed) =
+                (vec![0.0; z.len()], vec![0.0; p.len()], vec![0.0; 3 * p.len()]);
             gat(&pool, &job, rows, Targets::All(n), &mut out, &mut lse);
             pack_targets(&pool, heads, &q, &lse, &out, &z, &mut packed);
             let (mut dz, mut dp, mut dq) = (vec![0.0; z.len()], vec![0.0; p.len()], vec![0.0; q.len()]);

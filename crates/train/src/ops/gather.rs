@@ -116,7 +116,11 @@ fn gather_block<S: Simd, const K: usize, const PARTIAL: bool>(
 
 /// `sum += scale * row`, over `K` registers.
 #[inline(always)]
-pub(crate) fn add_row<S: Simd, const K: usize, const PARTIAL: bool>(sum: &mut [S::V; K], scale: f32, row: &[f32]) {
+pub(crate) fn add_row<S: Simd, const K: usize, const PARTIAL: bool>(
+    sum: &mut [S::V; K],
+    scale: f32,
+    row: &[f32],
+) {
     let scale = S::splat(scale);
     assert!(row.len() > (K - 1) * S::N && (PARTIAL || row.len() >= K * S::N));
     for (r, sum) in sum.iter_mut().enumerate() {
@@ -215,12 +219,21 @@ mod tests {
         let back = g.transposed(n);
         let (x, y) = (numbers(1, n * width), numbers(2, n * width));
         let (s, t) = (numbers(3, n), numbers(4, n));
-        let forward = Gather { source_scale: Some(&s), target_scale: Some(&t), ..Gather::sum(&g.offsets, &g.neighbors) };
-        let backward = Gather { source_scale: Some(&t), target_scale: Some(&s), ..Gather::sum(&back.offsets, &back.neighbors) };
+        let forward = Gather {
+            source_scale: Some(&s),
+            target_scale: Some(&t),
+            ..Gather::sum(&g.offsets, &g.neighbors)
+        };
+        let backward = Gather {
+            source_scale: Some(&t),
+            target_scale: Some(&s),
+            ..Gather::sum(&back.offsets, &back.neighbors)
+        };
         let (mut ax, mut aty) = (vec![0.0; n * width], vec![0.0; n * width]);
         gather(&Pool::new(1), &forward, Rows::local(&x, width), Targets::All(n), &mut ax, false);
         gather(&Pool::new(1), &backward, Rows::local(&y, width), Targets::All(n), &mut aty, false);
-        let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>();
+        let dot =
+            |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>();
         assert!((dot(&ax, &y) - dot(&x, &aty)).abs() < 1e-3 * dot(&ax, &y).abs().max(1.0));
     }
 }

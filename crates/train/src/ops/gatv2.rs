@@ -59,7 +59,16 @@ impl Gatv2<'_> {
 
     /// For edge `j -> i` and gradient `g` of target `i`: `[coefficients after dropout, ds]`, head by head.
     #[inline(always)]
-    fn gradients<S: Simd>(&self, packed: &[f32], g: &[f32], j: usize, i: usize, loop_edge: bool, kept: &mut [f32], ds: &mut [f32]) {
+    fn gradients<S: Simd>(
+        &self,
+        packed: &[f32],
+        g: &[f32],
+        j: usize,
+        i: usize,
+        loop_edge: bool,
+        kept: &mut [f32],
+        ds: &mut [f32],
+    ) {
         let (heads, c) = (self.heads, self.sources.width / self.heads);
         let (l, target) = (self.sources.row(j), &packed[i * 3 * heads..][..3 * heads]);
         self.score::<S>(j, i, kept);
@@ -136,7 +145,15 @@ fn attend<S: Simd>(job: &Gatv2, i: usize, scores: &mut [f32], running: &mut Runn
 
 /// Backward along in-edges: writes `dr` of all `targets` targets and adds to `datt`. `packed` is what
 /// [`pack_targets`](super::softmax::pack_targets) made of the targets (without scores), `grad` the gradient of the output.
-pub fn gatv2_backward_targets(pool: &Pool, job: &Gatv2, packed: &[f32], grad: &[f32], targets: usize, dr: &mut [f32], datt: &mut [f32]) {
+pub fn gatv2_backward_targets(
+    pool: &Pool,
+    job: &Gatv2,
+    packed: &[f32],
+    grad: &[f32],
+    targets: usize,
+    dr: &mut [f32],
+    datt: &mut [f32],
+) {
     if targets == 0 {
         return;
     }
@@ -186,7 +203,14 @@ kernel! {
 }
 
 /// Backward along **outgoing** lists (held by `job` here): writes `dl` of a range of sources, from its first on.
-pub fn gatv2_backward_sources(pool: &Pool, job: &Gatv2, packed: &[f32], grad: &[f32], sources: Range<usize>, dl: &mut [f32]) {
+pub fn gatv2_backward_sources(
+    pool: &Pool,
+    job: &Gatv2,
+    packed: &[f32],
+    grad: &[f32],
+    sources: Range<usize>,
+    dl: &mut [f32],
+) {
     let (first, dl) = (sources.start, Shared::new(dl));
     Targets::Range(sources).for_chunks(pool, job.offsets, edges_per_task(job.sources.width), |chunk| {
         source_rows(job, packed, grad, &chunk, first, dl);
@@ -244,7 +268,9 @@ fn for_lanes<S: Simd>(l: &[f32], r: &[f32], slope: f32, mut each: impl FnMut(usi
 fn leaky_dot<S: Simd>(att: &[f32], l: &[f32], r: &[f32], slope: f32) -> f32 {
     let mut sum = S::splat(0.0);
     // SAFETY: the slice checks the bounds.
-    for_lanes::<S>(l, r, slope, |c, n, _, leaky| sum = S::fma(leaky, unsafe { load::<S>(att[c..c + n].as_ptr(), n) }, sum));
+    for_lanes::<S>(l, r, slope, |c, n, _, leaky| {
+        sum = S::fma(leaky, unsafe { load::<S>(att[c..c + n].as_ptr(), n) }, sum)
+    });
     S::sum(sum)
 }
 
@@ -265,7 +291,13 @@ fn pull_back<S: Simd>(ds: f32, att: &[f32], l: &[f32], r: &[f32], slope: f32, ou
         let (att, out) = (&att[c..c + n], &mut out[c..c + n]);
         let steep = S::add(S::keep(S::splat(ds - ds * slope), S::gt(t, S::splat(0.0))), S::splat(ds * slope));
         // SAFETY: both have `n` floats.
-        unsafe { store::<S>(out.as_mut_ptr(), n, S::fma(steep, load::<S>(att.as_ptr(), n), load::<S>(out.as_ptr(), n))) };
+        unsafe {
+            store::<S>(
+                out.as_mut_ptr(),
+                n,
+                S::fma(steep, load::<S>(att.as_ptr(), n), load::<S>(out.as_ptr(), n)),
+            )
+        };
     });
 }
 

@@ -259,7 +259,9 @@ impl Simd for Plain {
     }
     #[inline(always)]
     fn draws(row: u64, column: u32, threshold: u32) -> u32 {
-        (0..8).fold(0, |bits, i| bits | (u32::from(super::dropout::keeps(row, column.wrapping_add(i), threshold)) << i))
+        (0..8).fold(0, |bits, i| {
+            bits | (u32::from(super::dropout::keeps(row, column.wrapping_add(i), threshold)) << i)
+        })
     }
     #[inline(always)]
     fn prefetch(p: *const f32) {
@@ -331,7 +333,10 @@ mod tests {
             isa.force(|| exp_all(&mut found));
             for (x, f) in xs.iter().zip(&found) {
                 let expected = f64::from(*x).exp();
-                assert!((f64::from(*f) - expected).abs() <= 2.5e-7 * expected, "{isa:?}: exp({x}) = {f}, not {expected}");
+                assert!(
+                    (f64::from(*f) - expected).abs() <= 2.5e-7 * expected,
+                    "{isa:?}: exp({x}) = {f}, not {expected}"
+                );
             }
         }
     }
@@ -347,7 +352,8 @@ mod tests {
 
     #[test]
     fn every_instruction_set_draws_the_same_mask() {
-        let expected: Vec<bool> = (0..100).map(|c| super::super::dropout::keeps(0x1234_5678_9abc_def0, c, 1 << 31)).collect();
+        let expected: Vec<bool> =
+            (0..100).map(|c| super::super::dropout::keeps(0x1234_5678_9abc_def0, c, 1 << 31)).collect();
         for isa in Isa::available() {
             let mut found = vec![false; 100];
             isa.force(|| draw_all(0x1234_5678_9abc_def0, 1 << 31, &mut found));

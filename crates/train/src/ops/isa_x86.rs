@@ -120,6 +120,10 @@ impl Simd for Avx512 {
         // SAFETY: lanes outside the mask are not touched.
         unsafe { _mm512_mask_storeu_ps(p, ((1u32 << n.min(16)) - 1) as __mmask16, v) }
     }
+    #[inline(always)]
+    fn draws(row: u64, column: u32, threshold: u32) -> u32 {
+        Avx2::draws(row, column, threshold) | Avx2::draws(row, column.wrapping_add(8), threshold) << 8
+    }
     intrinsics! {
         fn splat(x: f32) -> __m512 { _mm512_set1_ps(x) }
         fn add(a: __m512, b: __m512) -> __m512 { _mm512_add_ps(a, b) }
@@ -137,9 +141,6 @@ impl Simd for Avx512 {
             let n = _mm512_slli_epi32::<23>(_mm512_castps_si512(shifted));
             _mm512_castsi512_ps(_mm512_add_epi32(n, _mm512_set1_epi32(0x3f80_0000)))
         }}
-        fn draws(row: u64, column: u32, threshold: u32) -> u32 {
-            Avx2::draws(row, column, threshold) | Avx2::draws(row, column.wrapping_add(8), threshold) << 8
-        }
         fn prefetch(p: *const f32) -> () { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
     }
 }

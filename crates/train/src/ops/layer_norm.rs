@@ -32,7 +32,15 @@ pub struct Moments<'a> {
 
 /// Normalises the rows of `x` into `y`, then applies `after` (its bias is ignored: `beta` is one); fills `moments`, and
 /// `mask` where `after` needs one.
-pub fn layer_norm(pool: &Pool, norm: &LayerNorm, after: &Epilogue, x: &[f32], y: &mut [f32], moments: Moments, mask: &mut [u8]) {
+pub fn layer_norm(
+    pool: &Pool,
+    norm: &LayerNorm,
+    after: &Epilogue,
+    x: &[f32],
+    y: &mut [f32],
+    moments: Moments,
+    mask: &mut [u8],
+) {
     let width = norm.gamma.len();
     assert!(x.len() == y.len() && after.width == width && norm.beta.len() == width, "shapes of a layer norm");
     if width == 0 {
@@ -47,7 +55,8 @@ pub fn layer_norm(pool: &Pool, norm: &LayerNorm, after: &Epilogue, x: &[f32], y:
             // SAFETY: row `i` belongs to this range alone.
             unsafe {
                 let y = y.part(i * width, width);
-                let (m, r) = forward_row(norm, &after, i, &x[i * width..][..width], y, mask.part(i * stride, stride));
+                let (m, r) =
+                    forward_row(norm, &after, i, &x[i * width..][..width], y, mask.part(i * stride, stride));
                 mean.part(i, 1)[0] = m;
                 rstd.part(i, 1)[0] = r;
             }
@@ -72,7 +81,14 @@ pub struct Saved<'a> {
 
 /// Turns `grad` (of the output) into the gradient of the input, in place, and adds to the gradients of gamma and beta,
 /// which are one after the other in `parameters`.
-pub fn layer_norm_backward(pool: &Pool, gamma: &[f32], after: &EpilogueBackward, saved: Saved, grad: &mut [f32], parameters: &mut [f32]) {
+pub fn layer_norm_backward(
+    pool: &Pool,
+    gamma: &[f32],
+    after: &EpilogueBackward,
+    saved: Saved,
+    grad: &mut [f32],
+    parameters: &mut [f32],
+) {
     let width = gamma.len();
     assert!(saved.x.len() == grad.len() && parameters.len() == 2 * width, "shapes of a layer norm");
     if width == 0 {
@@ -174,9 +190,11 @@ mod tests {
             for c in 0..width {
                 let v = gamma[c] * (row[c] - mean) / (variance + 1e-5).sqrt() + beta[c];
                 let v = if relu { v.max(0.0) } else { v };
-                let factor = drop.map_or(1.0, |d| match dropout::keeps(d.row(i), c as u32, dropout::threshold(d.rate)) {
-                    true => f64::from(d.scale()),
-                    false => 0.0,
+                let factor = drop.map_or(1.0, |d| {
+                    match dropout::keeps(d.row(i), c as u32, dropout::threshold(d.rate)) {
+                        true => f64::from(d.scale()),
+                        false => 0.0,
+                    }
                 });
                 y[i * width + c] = v * factor;
             }

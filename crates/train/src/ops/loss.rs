@@ -12,8 +12,19 @@ const CHUNK: usize = 256;
 
 /// `factor * sum over k of (log sum exp z - z[labels[k]])` for rows `z = logits[rows[k]]`; `rows` ascending without
 /// repetition, one label in `0..width` for each.
-pub fn softmax_cross_entropy(pool: &Pool, logits: &[f32], width: usize, rows: &[u32], labels: &[i64], factor: f32, grad: &mut [f32]) -> f64 {
-    assert!(rows.len() == labels.len() && grad.len() == logits.len(), "a label per row, a gradient per logit");
+pub fn softmax_cross_entropy(
+    pool: &Pool,
+    logits: &[f32],
+    width: usize,
+    rows: &[u32],
+    labels: &[i64],
+    factor: f32,
+    grad: &mut [f32],
+) -> f64 {
+    assert!(
+        rows.len() == labels.len() && grad.len() == logits.len(),
+        "a label per row, a gradient per logit"
+    );
     listed(pool, width, rows, grad, |k, i, grad| {
         let label = labels[k] as usize;
         assert!(label < width, "label {} of {width} classes", labels[k]);
@@ -23,15 +34,32 @@ pub fn softmax_cross_entropy(pool: &Pool, logits: &[f32], width: usize, rows: &[
 
 /// `factor * sum over k and c of (max(z, 0) - z y + log(1 + exp(-|z|)))` for rows `z = logits[rows[k]]`,
 /// `y = targets[k]`; `rows` ascending without repetition, `width` zeros and ones for each.
-pub fn logistic(pool: &Pool, logits: &[f32], width: usize, rows: &[u32], targets: &[u8], factor: f32, grad: &mut [f32]) -> f64 {
-    assert!(targets.len() == rows.len() * width && grad.len() == logits.len(), "a target and a gradient per logit");
+pub fn logistic(
+    pool: &Pool,
+    logits: &[f32],
+    width: usize,
+    rows: &[u32],
+    targets: &[u8],
+    factor: f32,
+    grad: &mut [f32],
+) -> f64 {
+    assert!(
+        targets.len() == rows.len() * width && grad.len() == logits.len(),
+        "a target and a gradient per logit"
+    );
     listed(pool, width, rows, grad, |k, i, grad| {
         logistic_row(&logits[i * width..][..width], &targets[k * width..][..width], factor, grad)
     }) * f64::from(factor)
 }
 
 /// Zeroes `grad` and sums `row(k, rows[k], gradient row)` over fixed chunks, in order.
-fn listed(pool: &Pool, width: usize, rows: &[u32], grad: &mut [f32], row: impl Fn(usize, usize, &mut [f32]) -> f64 + Sync) -> f64 {
+fn listed(
+    pool: &Pool,
+    width: usize,
+    rows: &[u32],
+    grad: &mut [f32],
+    row: impl Fn(usize, usize, &mut [f32]) -> f64 + Sync,
+) -> f64 {
     assert!(rows.is_sorted_by(|a, b| a < b), "listed rows must be strictly ascending");
     let all = Shared::new(grad);
     pool.for_ranges(all.len(), 1 << 18, |range| {
@@ -142,7 +170,8 @@ mod tests {
     #[test]
     fn large_logits_do_not_overflow() {
         let mut grad = vec![0.0; 3];
-        let loss = softmax_cross_entropy(&Pool::new(1), &[1000.0, 0.0, -1000.0], 3, &[0], &[1], 1.0, &mut grad);
+        let loss =
+            softmax_cross_entropy(&Pool::new(1), &[1000.0, 0.0, -1000.0], 3, &[0], &[1], 1.0, &mut grad);
         assert_eq!(loss, 1000.0);
         assert_eq!(grad, [1.0, -1.0, 0.0]);
         let loss = logistic(&Pool::new(1), &[1000.0, -1000.0, 0.0], 3, &[0], &[0, 1, 1], 1.0, &mut grad);
@@ -157,7 +186,10 @@ mod tests {
         let labels: Vec<i64> = rows.iter().map(|i| i64::from(i % 7)).collect();
         let run = |threads| {
             let mut grad = vec![0.0; z.len()];
-            (softmax_cross_entropy(&Pool::new(threads), &z, 7, &rows, &labels, 1.0, &mut grad).to_bits(), grad)
+            (
+                softmax_cross_entropy(&Pool::new(threads), &z, 7, &rows, &labels, 1.0, &mut grad).to_bits(),
+                grad,
+            )
         };
         assert_eq!(run(1), run(3));
     }

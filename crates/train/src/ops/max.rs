@@ -12,7 +12,15 @@ use super::{AHEAD, edges_per_task};
 pub const NOBODY: u32 = u32::MAX;
 
 /// Writes the maximum and the winning source of every element of the targets' rows.
-pub fn gather_max(pool: &Pool, offsets: &[u64], neighbors: &[u32], rows: Rows, targets: Targets, out: &mut [f32], winner: &mut [u32]) {
+pub fn gather_max(
+    pool: &Pool,
+    offsets: &[u64],
+    neighbors: &[u32],
+    rows: Rows,
+    targets: Targets,
+    out: &mut [f32],
+    winner: &mut [u32],
+) {
     assert_eq!(out.len(), winner.len(), "a winner per element");
     let (first, out, winner) = (targets.first(), Shared::new(out), Shared::new(winner));
     targets.for_chunks(pool, offsets, edges_per_task(rows.width), |chunk| {

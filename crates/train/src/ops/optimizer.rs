@@ -39,7 +39,10 @@ pub struct Adam {
 
 /// One SGD step; `momentum` is the state, zero at first.
 pub fn sgd(pool: &Pool, rule: &Sgd, parameters: &mut [f32], gradient: &[f32], momentum: &mut [f32]) {
-    assert!(gradient.len() == parameters.len() && momentum.len() == parameters.len(), "one state per parameter");
+    assert!(
+        gradient.len() == parameters.len() && momentum.len() == parameters.len(),
+        "one state per parameter"
+    );
     let (p, m) = (Shared::new(parameters), Shared::new(momentum));
     pool.for_ranges(gradient.len(), GRAIN, |range| {
         // SAFETY: ranges do not overlap.
@@ -49,7 +52,15 @@ pub fn sgd(pool: &Pool, rule: &Sgd, parameters: &mut [f32], gradient: &[f32], mo
 }
 
 /// The `step`-th step of Adam (the first is 1); `mean` and `square` are the state, zero at first.
-pub fn adam(pool: &Pool, rule: &Adam, step: u64, parameters: &mut [f32], gradient: &[f32], mean: &mut [f32], square: &mut [f32]) {
+pub fn adam(
+    pool: &Pool,
+    rule: &Adam,
+    step: u64,
+    parameters: &mut [f32],
+    gradient: &[f32],
+    mean: &mut [f32],
+    square: &mut [f32],
+) {
     let len = parameters.len();
     assert!(gradient.len() == len && mean.len() == len && square.len() == len, "one state per parameter");
     let correction = |beta: f32| (1.0 - f64::from(beta).powf(step as f64)) as f32;
@@ -131,7 +142,8 @@ mod tests {
         let (mut p, mut m) = (start.clone(), vec![0.0; 33]);
         let rule = Sgd { rate: 0.01, momentum: 0.9, l2: 0.0 };
         (0..2).for_each(|_| sgd(&Pool::new(1), &rule, &mut p, &gradient, &mut m));
-        let expected: Vec<f32> = start.iter().zip(&gradient).map(|(p, g)| p - 0.01 * g - 0.01 * 1.9 * g).collect();
+        let expected: Vec<f32> =
+            start.iter().zip(&gradient).map(|(p, g)| p - 0.01 * g - 0.01 * 1.9 * g).collect();
         close(&p, &expected, 1e-6);
     }
 

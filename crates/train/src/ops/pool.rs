@@ -22,7 +22,14 @@ impl Pool {
             return Self::default();
         }
         let named = |i| format!("kernel-{i}");
-        Self { threads: rayon::ThreadPoolBuilder::new().num_threads(threads).thread_name(named).build().ok().map(Arc::new) }
+        Self {
+            threads: rayon::ThreadPoolBuilder::new()
+                .num_threads(threads)
+                .thread_name(named)
+                .build()
+                .ok()
+                .map(Arc::new),
+        }
     }
 
     /// How many threads may work at once.
@@ -96,9 +103,11 @@ mod tests {
             let pool = Pool::new(threads);
             for (count, grain) in [(0, 4), (1, 4), (7, 3), (100, 1), (5, 0)] {
                 let visits: Vec<AtomicUsize> = (0..count).map(|_| AtomicUsize::new(0)).collect();
-                pool.for_ranges(count, grain, |range| range.for_each(|i| {
-                    visits[i].fetch_add(1, Ordering::Relaxed);
-                }));
+                pool.for_ranges(count, grain, |range| {
+                    range.for_each(|i| {
+                        visits[i].fetch_add(1, Ordering::Relaxed);
+                    })
+                });
                 assert!(visits.iter().all(|v| v.load(Ordering::Relaxed) == 1));
             }
         }

@@ -94,8 +94,9 @@ mod tests {
         for &width in WIDTHS {
             for rows in [0, 1, 1023, 3000] {
                 let x = numbers(1, rows * width);
-                let expected: Vec<f32> =
-                    (0..width).map(|c| (0..rows).map(|i| f64::from(x[i * width + c])).sum::<f64>() as f32 + 1.0).collect();
+                let expected: Vec<f32> = (0..width)
+                    .map(|c| (0..rows).map(|i| f64::from(x[i * width + c])).sum::<f64>() as f32 + 1.0)
+                    .collect();
                 let run = |threads| {
                     let mut out = vec![1.0; width];
                     column_sums(&Pool::new(threads), &x, &mut out, true);

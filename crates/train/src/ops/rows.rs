@@ -105,18 +105,29 @@ impl Targets<'_> {
     pub(crate) fn for_chunks(&self, pool: &Pool, offsets: &[u64], grain: usize, body: impl Fn(Chunk) + Sync) {
         match self {
             Self::All(n) => for_edge_ranges(pool, offsets, 0..*n, grain, |range| body(Chunk::Range(range))),
-            Self::Range(rows) => for_edge_ranges(pool, offsets, rows.clone(), grain, |range| body(Chunk::Range(range))),
+            Self::Range(rows) => {
+                for_edge_ranges(pool, offsets, rows.clone(), grain, |range| body(Chunk::Range(range)))
+            }
             Self::Listed(list) => {
                 assert!(list.is_sorted_by(|a, b| a < b), "listed targets must be strictly ascending");
-                let degree = (offsets.last().copied().unwrap_or(0) as usize).checked_div(offsets.len()).unwrap_or(0);
-                pool.for_ranges(list.len(), grain / (degree + 1) + 1, |range| body(Chunk::Listed(&list[range])));
+                let degree =
+                    (offsets.last().copied().unwrap_or(0) as usize).checked_div(offsets.len()).unwrap_or(0);
+                pool.for_ranges(list.len(), grain / (degree + 1) + 1, |range| {
+                    body(Chunk::Listed(&list[range]))
+                });
             }
         }
     }
 }
 
 /// Splits `rows` into ranges of about `grain` edges (plus one per row) and calls `body` for each.
-fn for_edge_ranges(pool: &Pool, offsets: &[u64], rows: Range<usize>, grain: usize, body: impl Fn(Range<usize>) + Sync) {
+fn for_edge_ranges(
+    pool: &Pool,
+    offsets: &[u64],
+    rows: Range<usize>,
+    grain: usize,
+    body: impl Fn(Range<usize>) + Sync,
+) {
     let chunks = edge_chunks(offsets, &rows, grain);
     pool.for_each(chunks, |c| body(edge_range(offsets, &rows, chunks, c)));
 }

@@ -33,7 +33,8 @@ impl Running<'_> {
             // SAFETY: rows are padded to whole registers.
             unsafe {
                 let before = S::load(self.highest[v..].as_ptr());
-                let now = scores.chunks_exact(stride).fold(before, |m, row| S::max(S::load(row[v..].as_ptr()), m));
+                let now =
+                    scores.chunks_exact(stride).fold(before, |m, row| S::max(S::load(row[v..].as_ptr()), m));
                 let shrink = exp::<S>(S::sub(before, now));
                 let mut total = S::mul(S::load(self.total[v..].as_ptr()), shrink);
                 for row in scores.chunks_exact_mut(stride) {
@@ -74,7 +75,12 @@ fn scale_heads(out: &mut [f32], heads: usize, first: usize, factors: &[f32]) {
 
 /// Drops coefficients of the edge from `source` (`None`: the added self-loop) to the target with these bits.
 #[inline(always)]
-pub(crate) fn drop_edge<S: Simd>(dropout: &EdgeDropout, target: u64, source: Option<usize>, coefficients: &mut [f32]) {
+pub(crate) fn drop_edge<S: Simd>(
+    dropout: &EdgeDropout,
+    target: u64,
+    source: Option<usize>,
+    coefficients: &mut [f32],
+) {
     let bits = edge_bits(target, dropout.source(source));
     for v in (0..coefficients.len()).step_by(S::N) {
         // SAFETY: rows are padded to whole registers.
@@ -87,7 +93,15 @@ pub(crate) fn drop_edge<S: Simd>(dropout: &EdgeDropout, target: u64, source: Opt
 
 /// What backward passes read of a target, in one place per target: `[score | log sum exp | grad . out]`, each per head.
 /// `scores` may be empty for attention whose score is no sum of two halves; those entries are then 0.
-pub fn pack_targets(pool: &Pool, heads: usize, scores: &[f32], lse: &[f32], out: &[f32], grad: &[f32], packed: &mut [f32]) {
+pub fn pack_targets(
+    pool: &Pool,
+    heads: usize,
+    scores: &[f32],
+    lse: &[f32],
+    out: &[f32],
+    grad: &[f32],
+    packed: &mut [f32],
+) {
     let targets = lse.len().checked_div(heads).unwrap_or(0);
     assert!(packed.len() == 3 * lse.len() && out.len() == grad.len(), "three numbers per target and head");
     if targets == 0 {

@@ -58,7 +58,14 @@ impl SparseRows<'_> {
 }
 
 /// `y = x w^T` (or `y += x w^T`) with `w [outputs, x.width]`.
-pub fn sparse_linear(pool: &Pool, x: &SparseRows, w: &[f32], outputs: usize, y: &mut [f32], accumulate: bool) {
+pub fn sparse_linear(
+    pool: &Pool,
+    x: &SparseRows,
+    w: &[f32],
+    outputs: usize,
+    y: &mut [f32],
+    accumulate: bool,
+) {
     assert!(w.len() == outputs * x.width && y.len() == outputs * x.rows(), "shapes of a sparse product");
     with_scratch(w.len(), |turned| {
         transpose(w, outputs, x.width, turned);
@@ -70,7 +77,14 @@ pub fn sparse_linear(pool: &Pool, x: &SparseRows, w: &[f32], outputs: usize, y: 
 }
 
 /// `dw = g^T x` (or `dw += g^T x`) with `dw [outputs, x.width]`, `g` being the gradient of `y`.
-pub fn sparse_grad_weight(pool: &Pool, x: &SparseRows, g: &[f32], outputs: usize, dw: &mut [f32], accumulate: bool) {
+pub fn sparse_grad_weight(
+    pool: &Pool,
+    x: &SparseRows,
+    g: &[f32],
+    outputs: usize,
+    dw: &mut [f32],
+    accumulate: bool,
+) {
     assert!(dw.len() == outputs * x.width && g.len() == outputs * x.rows(), "shapes of a sparse product");
     with_scratch(2 * dw.len(), |buffer| {
         let (turned, straight) = buffer.split_at_mut(dw.len());
