@@ -1,1 +1,26 @@
-fn main() {}
+//! `archi`: the command line of Archipelago.
+//!
+//! Thin: every command is one file in [`commands`] that reads its flags, calls the libraries and shows what came
+//! of it through [`terminal`]. Only data goes to stdout; progress, advice and errors go to stderr.
+
+mod commands;
+mod terminal;
+mod interrupt;
+mod failure;
+
+use clap::Parser;
+use mimalloc::MiMalloc;
+use std::process::ExitCode;
+
+/// Buffers of a training step are large and short-lived; mimalloc keeps their pages.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
+
+fn main() -> ExitCode {
+    failure::speak_plainly_on_panic();
+    let commands::Archi { command } = commands::Archi::parse();
+    match command.run() {
+        Ok(code) => code,
+        Err(error) => failure::report(error),
+    }
+}

@@ -21,6 +21,7 @@ pub mod quality;
 pub mod store;
 pub mod block;
 pub mod sample;
+pub mod predictions;
 pub mod progress;
 
 pub use block::{Batch, Block};

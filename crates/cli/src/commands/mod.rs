@@ -1,0 +1,88 @@
+//! Every command of `archi`, one file each: its flags, and what it does with them.
+
+mod quickstart;
+mod list;
+mod generate;
+mod check;
+mod convert;
+mod partition;
+mod inspect;
+mod verify;
+mod train;
+mod resume;
+mod evaluate;
+mod infer;
+mod dataset;
+mod session;
+
+use clap::builder::styling::{AnsiColor, Styles};
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// What a command comes to: an exit code, or an error that `main` reports.
+pub type Outcome = anyhow::Result<ExitCode>;
+
+const STYLES: Styles = Styles::styled()
+    .header(AnsiColor::Green.on_default().bold())
+    .usage(AnsiColor::Green.on_default().bold())
+    .literal(AnsiColor::Cyan.on_default().bold())
+    .placeholder(AnsiColor::Cyan.on_default());
+
+/// Distributed training of graph neural networks on ordinary CPU machines.
+#[derive(Parser)]
+#[command(name = "archi", version, styles = STYLES, max_term_width = 100)]
+#[command(after_help = "New here? `archi quickstart` takes two minutes and needs nothing.")]
+pub struct Archi {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands, in the order in which a user meets them.
+#[derive(Subcommand)]
+pub enum Command {
+    /// Take the two-minute tour: make a graph, partition it, train on 4 ranks, evaluate
+    Quickstart(quickstart::Args),
+    /// Show what there is to choose from: strategies, models, partitioners, …
+    List(list::Args),
+    /// Make a synthetic graph
+    Generate(generate::Args),
+    /// Look for mistakes in a dataset, and say what would be assumed
+    Check(check::Args),
+    /// Turn any readable format into a dataset folder
+    Convert(convert::Args),
+    /// Cut a dataset into parts: a store to train on
+    Partition(partition::Args),
+    /// Say what a file or folder is
+    Inspect(inspect::Args),
+    /// Recompute the checksums and invariants of a store
+    Verify(verify::Args),
+    /// Train a model
+    Train(train::Args),
+    /// Continue an interrupted run to the end
+    Resume(resume::Args),
+    /// Score a trained model on every split
+    Evaluate(evaluate::Args),
+    /// Write the predictions of a trained model
+    Infer(infer::Args),
+}
+
+impl Command {
+    /// Does it.
+    pub fn run(self) -> Outcome {
+        match self {
+            Self::Quickstart(args) => quickstart::run(args),
+            Self::List(args) => list::run(args),
+            Self::Generate(args) => generate::run(args),
+            Self::Check(args) => check::run(args),
+            Self::Convert(args) => convert::run(args),
+            Self::Partition(args) => partition::run(args),
+            Self::Inspect(args) => inspect::run(args),
+            Self::Verify(args) => verify::run(args),
+            Self::Train(args) => train::run(args),
+            Self::Resume(args) => resume::run(args),
+            Self::Evaluate(args) => evaluate::run(args),
+            Self::Infer(args) => infer::run(args),
+        }
+    }
+}

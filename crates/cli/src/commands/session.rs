@@ -1,0 +1,229 @@
+//! The folder of a run, and training in it: what `train`, `resume`, `evaluate`, `infer` and `quickstart` share.
+//!
+//! `run.toml` is written first and its lock is held while a process works in the folder; `summary.json` is written
+//! last. So a folder with a run file and without a summary is a run that can be resumed, wherever it was killed.
+
+use super::Outcome;
+use super::dataset::{Cut, Reading, tell_notes};
+use crate::failure::INTERRUPTED;
+use crate::terminal::passes::Passes;
+use crate::terminal::training::{self, Training};
+use crate::terminal::units;
+use crate::{interrupt, terminal};
+use archipelago_graph::store::layout;
+use archipelago_graph::{Error, Store, atomic};
+use archipelago_train::checkpoint::{Checkpoint, Slot};
+use archipelago_train::event::{EventLog, Summary};
+use archipelago_train::run::RunConfig;
+use archipelago_train::{Ending, Run, infer};
+use clap::ValueEnum;
+use std::fs::{self, File, TryLockError};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+/// The folder of a run.
+pub struct Folder {
+    /// Where it is.
+    pub path: PathBuf,
+}
+
+/// Which checkpoint of a run to use.
+#[derive(Clone, Copy, ValueEnum)]
+pub enum Which {
+    /// That of the epoch with the best validation score
+    Best,
+    /// The latest
+    Last,
+}
+
+impl Which {
+    /// Reads it from the folder of a run; without a best one, the last is the best.
+    pub fn load(self, run: &Path) -> archipelago_train::Result<Checkpoint> {
+        match self {
+            Self::Best => infer::best_or_last(run),
+            Self::Last => Checkpoint::load(run, Slot::Last),
+        }
+    }
+}
+
+impl Folder {
+    /// A new folder for a run of `config`, whose run file is written.
+    pub fn create(path: &Path, config: &RunConfig) -> anyhow::Result<Self> {
+        let folder = Self { path: path.to_path_buf() };
+        folder.refuse_taken()?;
+        fs::create_dir_all(path).map_err(Error::io("create", path))?;
+        let file = folder.run_file();
+        atomic::write_file(&file, |out| {
+            out.write_all(config.to_toml().as_bytes()).map_err(Error::io("write", &file))
+        })?;
+        Ok(folder)
+    }
+
+    /// The folder of a run that was started before.
+    pub fn open(path: &Path) -> anyhow::Result<Self> {
+        let folder = Self { path: path.to_path_buf() };
+        fs::metadata(path).map_err(Error::io("open", path))?;
+        if !folder.run_file().is_file() {
+            return Err(Error::input(path, "", "the folder of a run", "no `run.toml` in it")
+                .with_hint("`archi train --out RUN` makes one")
+                .into());
+        }
+        Ok(folder)
+    }
+
+    /// Fails when something is there already, saying how to go on with a run that is.
+    pub fn refuse_taken(&self) -> anyhow::Result<()> {
+        let path = self.path.display();
+        if self.run_file().exists() {
+            return Err(Error::usage(format!("`{path}` holds a run already"))
+                .with_hint(format!("continue it with `archi resume {path}`, or choose another --out"))
+                .into());
+        }
+        Ok(super::dataset::refuse_existing(&self.path)?)
+    }
+
+    fn run_file(&self) -> PathBuf {
+        self.path.join("run.toml")
+    }
+
+    fn summary_file(&self) -> PathBuf {
+        self.path.join("summary.json")
+    }
+
+    /// The resolved run.
+    pub fn config(&self) -> archipelago_train::Result<RunConfig> {
+        RunConfig::from_sources(Some(&self.run_file()), &[])
+    }
+
+    /// What the finished run left, if it is finished.
+    pub fn summary(&self) -> anyhow::Result<Option<Summary>> {
+        let file = self.summary_file();
+        if !file.is_file() {
+            return Ok(None);
+        }
+        let text = fs::read_to_string(&file).map_err(Error::io("read", &file))?;
+        let summary = serde_json::from_str(&text)
+            .map_err(|error| Error::input(&file, "", "the summary of a run", format!("`{error}`")))?;
+        Ok(Some(summary))
+    }
+
+    /// Keeps other processes out of this folder for as long as the file is held.
+    fn lock(&self) -> anyhow::Result<File> {
+        let file = self.run_file();
+        let held = File::open(&file).map_err(Error::io("open", &file))?;
+        match held.try_lock() {
+            Ok(()) => Ok(held),
+            Err(TryLockError::WouldBlock) => {
+                Err(Error::usage(format!("another archi is at work in `{}`", self.path.display())).into())
+            }
+            Err(TryLockError::Error(error)) => Err(Error::io("lock", &file)(error).into()),
+        }
+    }
+
+    /// The store that the run trains on; cut now if its data is a dataset and that was not done yet.
+    pub fn store(&self, config: &RunConfig) -> anyhow::Result<Store> {
+        let own = self.path.join("store");
+        let data = Path::new(&config.data.path);
+        if own.exists() {
+            return Ok(Store::open(&own)?);
+        }
+        if is_store(data) {
+            return Ok(Store::open(data)?);
+        }
+        self.sweep()?;
+        cut(config, data, &own)?;
+        Ok(Store::open(&own)?)
+    }
+
+    /// Removes what a killed process left half-written.
+    fn sweep(&self) -> anyhow::Result<()> {
+        for entry in fs::read_dir(&self.path).map_err(Error::io("list", &self.path))? {
+            let path = entry.map_err(Error::io("list", &self.path))?.path();
+            if path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(".archi-")) {
+                fs::remove_dir_all(&path).map_err(Error::io("remove", &path))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Trains to the end, from the last checkpoint if there is one, and shows the summary.
+    pub fn train(&self, json: bool) -> Outcome {
+        interrupt::answer_with("stopping after this epoch")?;
+        let _held = self.lock()?;
+        let config = Arc::new(self.config()?);
+        let store = self.store(&config)?;
+        let log = self.path.join("events.jsonl");
+        let log = if config.output.events { Some(EventLog::open(&log)?) } else { None };
+        let observer = Training::new(log);
+        let mut run = Run {
+            config,
+            store: &store,
+            folder: Some(self.path.clone()),
+            observer: &observer,
+            stop: interrupt::stop_flag(),
+            resume: None,
+        };
+        if Slot::Last.path(&self.path).exists() {
+            let checkpoint = Checkpoint::load(&self.path, Slot::Last)?;
+            checkpoint.check_resumable(&self.path, &run.config, &run.data_identity())?;
+            run.resume = Some(checkpoint);
+        }
+        let ending = run.train();
+        let stated = observer.finish();
+        match ending? {
+            Ending::Interrupted { epoch } => {
+                let path = self.path.display();
+                terminal::say(format_args!("stopped after epoch {epoch}; `archi resume {path}` continues"));
+                Ok(ExitCode::from(INTERRUPTED))
+            }
+            Ending::Finished(summary) => {
+                summary.write(&self.summary_file())?;
+                show(&summary, stated?, json)?;
+                Ok(ExitCode::SUCCESS)
+            }
+        }
+    }
+}
+
+/// Prints a summary to stdout.
+pub fn show(summary: &Summary, stated_bytes: Option<u64>, json: bool) -> anyhow::Result<()> {
+    if json {
+        terminal::print_json(summary)
+    } else {
+        terminal::print(training::summary(summary, stated_bytes))
+    }
+}
+
+/// Whether `path` is a store.
+pub fn is_store(path: &Path) -> bool {
+    path.join(layout::MANIFEST).is_file()
+}
+
+/// Cuts the dataset at `data` into a store, as `config` says.
+fn cut(config: &RunConfig, data: &Path, out: &Path) -> anyhow::Result<()> {
+    let given = |text: &String| (!text.is_empty()).then(|| text.clone());
+    let section = &config.data;
+    let reading = Reading {
+        from: (section.format != "auto").then(|| section.format.clone()),
+        undirected: section.undirected,
+        split: given(&section.split),
+        weights: false,
+    };
+    let file = given(&section.partition_file).map(PathBuf::from);
+    let method = if file.is_some() { None } else { Some(section.partitioner.clone()) };
+    let parts = u32::try_from(section.parts).map_err(|_| Error::usage("more parts than 2^32 - 1"))?;
+    let cut = Cut::new(method, file, parts, section.partition_seed)?;
+    terminal::say(format_args!(
+        "cutting `{}` into {} by {}: `{}`",
+        data.display(),
+        units::counted(parts.into(), "part"),
+        cut.method,
+        out.display()
+    ));
+    let passes = Passes::default();
+    let mut dataset = reading.open(data, &passes)?;
+    tell_notes(&dataset);
+    cut.write(&mut dataset, out, &passes)?;
+    Ok(())
+}

@@ -1,0 +1,207 @@
+//! A run as it goes on: a bar over its epochs, or a line for some of them when nobody watches.
+
+use super::units;
+use archipelago_train::event::{EpochReport, Event, EventLog, Observer, Started, Summary};
+use indicatif::{ProgressBar, ProgressStyle};
+use std::sync::{Mutex, PoisonError};
+
+/// At most about this many epochs leave a line when nobody watches.
+const LINES: u64 = 50;
+
+/// Hears of a run's events, shows them, and hands them on to the log.
+pub struct Training {
+    log: Option<EventLog>,
+    shown: Mutex<Shown>,
+}
+
+/// What is on the terminal, and what the end of the run will look back to.
+#[derive(Default)]
+struct Shown {
+    bar: Option<ProgressBar>,
+    epochs: u64,
+    stated_bytes: Option<u64>,
+}
+
+impl Training {
+    /// Shows events, and writes them to `log` if there is one.
+    pub fn new(log: Option<EventLog>) -> Self {
+        Self { log, shown: Mutex::default() }
+    }
+
+    /// Takes the bar off the terminal; fails if an event could not be logged. The memory that the run stated.
+    pub fn finish(self) -> archipelago_train::Result<Option<u64>> {
+        let shown = self.shown.into_inner().unwrap_or_else(PoisonError::into_inner);
+        if let Some(bar) = shown.bar {
+            bar.finish_and_clear();
+        }
+        self.log.map_or(Ok(()), EventLog::finish)?;
+        Ok(shown.stated_bytes)
+    }
+}
+
+impl Observer for Training {
+    fn event(&self, event: &Event) {
+        if let Some(log) = &self.log {
+            log.event(event);
+        }
+        self.shown.lock().unwrap_or_else(PoisonError::into_inner).event(event);
+    }
+}
+
+impl Shown {
+    fn event(&mut self, event: &Event) {
+        match event {
+            Event::Started(facts) => self.start(facts),
+            Event::Resumed { epoch } => self.line(format!("resuming after epoch {epoch}")),
+            Event::Epoch(report) => self.epoch(report),
+            Event::StoppedEarly { epoch, best_epoch, patience } => self.line(format!(
+                "stopped at epoch {epoch}: none of the last {patience} was better than epoch {best_epoch}"
+            )),
+            Event::Warning { message } => self.line(format!("{}: {message}", super::bold("warning"))),
+            Event::Evaluation(_)
+            | Event::Checkpoint { .. }
+            | Event::Interrupted { .. }
+            | Event::Finished(_) => {}
+        }
+    }
+
+    fn start(&mut self, facts: &Started) {
+        self.epochs = facts.epochs;
+        self.stated_bytes = Some(facts.memory.total_bytes);
+        for line in announcement(facts) {
+            self.line(line);
+        }
+        if super::is_watched() {
+            self.bar = Some(epoch_bar(facts.epochs));
+        }
+    }
+
+    fn epoch(&mut self, report: &EpochReport) {
+        let (epoch, every) = (report.epoch, every(self.epochs));
+        if let Some(bar) = &self.bar {
+            bar.set_position(epoch);
+            bar.set_message(figures(report));
+        } else if epoch == 1 || epoch == self.epochs || epoch.is_multiple_of(every) {
+            let width = self.epochs.to_string().len();
+            super::say(format_args!("epoch {epoch:>width$}/{}  {}", self.epochs, figures(report)));
+        }
+    }
+
+    /// A line that does not disturb the bar.
+    fn line(&self, line: String) {
+        match &self.bar {
+            Some(bar) => bar.suspend(|| super::say(line)),
+            None => super::say(line),
+        }
+    }
+}
+
+/// What will run, and the memory that it will need.
+fn announcement(facts: &Started) -> [String; 2] {
+    let memory: Vec<String> = facts
+        .memory
+        .items
+        .iter()
+        .filter(|item| item.bytes > 0)
+        .map(|item| format!("{} {}", item.what, units::bytes(item.bytes)))
+        .collect();
+    [
+        format!(
+            "{} by `{}` on {}: {}, {}, {}, {}, {}",
+            facts.model,
+            facts.strategy,
+            facts.dataset,
+            units::counted(facts.nodes, "node"),
+            units::counted(facts.edges, "edge"),
+            units::counted(facts.features, "feature"),
+            units::counted(facts.classes, "class"),
+            units::counted(facts.train_nodes, "training node"),
+        ),
+        format!(
+            "{}, one rank each, {}; {}; will need {} ({})",
+            units::counted(facts.parts, "part"),
+            units::counted(facts.threads, "thread"),
+            units::counted(facts.parameters, "weight"),
+            units::bytes(facts.memory.total_bytes),
+            memory.join(", "),
+        ),
+    ]
+}
+
+fn figures(report: &EpochReport) -> String {
+    let mut text = format!("loss {:.4}", report.loss);
+    if let Some(found) = &report.evaluation {
+        for (split, score) in [("valid", found.valid), ("test", found.test)] {
+            text += &score.map(|score| format!("  {split} {score:.3}")).unwrap_or_default();
+        }
+    }
+    text + &format!("  {}  {} sent", units::seconds(report.secs), units::bytes(report.bytes_sent.total()))
+}
+
+/// Which epochs leave a line: every 1st, 2nd, 5th, 10th, …
+fn every(epochs: u64) -> u64 {
+    let mut steps = (0..18).flat_map(|power| [1, 2, 5].map(|digit| digit * 10u64.pow(power)));
+    steps.find(|step| epochs / step <= LINES).unwrap_or(epochs)
+}
+
+fn epoch_bar(epochs: u64) -> ProgressBar {
+    let bar = ProgressBar::new(epochs);
+    if let Ok(style) = ProgressStyle::with_template("epoch {pos}/{len} {bar:24} {msg}  {eta} left") {
+        bar.set_style(style);
+    }
+    bar
+}
+
+/// How a run ended, for the user.
+pub fn summary(summary: &Summary, stated_bytes: Option<u64>) -> String {
+    let metric = summary.metric.name().replace('_', "-");
+    let sent = summary.bytes_sent;
+    let kinds = [
+        ("features", sent.features),
+        ("embeddings", sent.embeddings),
+        ("gradients", sent.gradients),
+        ("weights", sent.weights),
+        ("control", sent.control),
+    ];
+    let kinds: Vec<String> = kinds
+        .iter()
+        .filter(|(_, bytes)| *bytes > 0)
+        .map(|(kind, bytes)| format!("{kind} {}", units::bytes(*bytes)))
+        .collect();
+    let stated = stated_bytes.map(|stated| format!(", {} were stated", units::bytes(stated)));
+    super::table::facts([
+        (
+            "test score",
+            format!(
+                "{} {metric} at epoch {}, the best of {} by validation ({})",
+                units::score(summary.test_score),
+                summary.best_epoch,
+                summary.epochs,
+                units::score(summary.valid_score)
+            ),
+        ),
+        ("last loss", format!("{:.4}", summary.train_loss)),
+        (
+            "time",
+            format!(
+                "{} per epoch (median), {} in all",
+                units::seconds(summary.epoch_secs_median),
+                units::seconds(summary.wall_secs)
+            ),
+        ),
+        ("sent", format!("{}: {}", units::bytes(sent.total()), kinds.join(", "))),
+        ("peak memory", units::bytes(summary.peak_rss_bytes) + &stated.unwrap_or_default()),
+        ("weights", format!("sha256 {}", summary.weights_sha256)),
+    ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_run_leaves_fifty_lines_at_most_and_a_short_one_a_line_per_epoch() {
+        assert_eq!([1, 50, 51, 200, 1000].map(every), [1, 1, 2, 5, 20]);
+        assert!((1..5000).all(|epochs| epochs / every(epochs) <= LINES));
+    }
+}

@@ -1,0 +1,103 @@
+//! Numbers as people read them.
+
+/// `12,345`
+pub fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() * 4 / 3);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// `1 node`, `2 nodes`, `3 classes`
+pub fn counted(number: u64, what: &str) -> String {
+    let ending = match number {
+        1 => "",
+        _ if what.ends_with('s') => "es",
+        _ => "s",
+    };
+    format!("{} {what}{ending}", count(number))
+}
+
+/// `1.2 MB`, in powers of 1000.
+pub fn bytes(number: u64) -> String {
+    const UNITS: [&str; 5] = ["kB", "MB", "GB", "TB", "PB"];
+    if number < 1000 {
+        return format!("{number} B");
+    }
+    let (mut value, mut unit) = (number as f64 / 1e3, 0);
+    while value >= 999.95 && unit + 1 < UNITS.len() {
+        value /= 1e3;
+        unit += 1;
+    }
+    format!("{value:.1} {}", UNITS[unit])
+}
+
+/// `0.21 s`, `3 min 12 s`
+pub fn seconds(secs: f64) -> String {
+    if secs < 0.01 {
+        return format!("{:.1} ms", secs * 1e3);
+    }
+    if secs < 99.5 {
+        return if secs < 9.95 { format!("{secs:.2} s") } else { format!("{secs:.1} s") };
+    }
+    let whole = secs.round() as u64;
+    match whole / 3600 {
+        0 => format!("{} min {} s", whole / 60, whole % 60),
+        hours => format!("{hours} h {} min", whole % 3600 / 60),
+    }
+}
+
+/// `81.2 %`
+pub fn percent(share: f64) -> String {
+    format!("{:.1} %", 100.0 * share)
+}
+
+/// `0.812`, or a dash for a score that there is none of.
+pub fn score(score: Option<f64>) -> String {
+    score.map_or("-".into(), |score| format!("{score:.4}"))
+}
+
+/// A bar of at most `width` characters whose length is `value` out of `largest`.
+pub fn bar(value: u64, largest: u64, width: usize) -> String {
+    const EIGHTHS: [char; 8] = [' ', '▏', '▎', '▍', '▌', '▋', '▊', '▉'];
+    let eighths =
+        if largest == 0 { 0 } else { (value as u128 * 8 * width as u128 / u128::from(largest)) as usize };
+    let mut text = "█".repeat(eighths / 8);
+    if eighths % 8 > 0 {
+        text.push(EIGHTHS[eighths % 8]);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_have_a_comma_every_three_digits() {
+        assert_eq!([0, 999, 1000, 1234567].map(count), ["0", "999", "1,000", "1,234,567"]);
+        assert_eq!((counted(1, "edge"), counted(0, "edge")), ("1 edge".into(), "0 edges".into()));
+    }
+
+    #[test]
+    fn bytes_and_seconds_use_the_unit_that_keeps_them_short() {
+        assert_eq!(
+            [999, 1000, 999_999, 1 << 30, u64::MAX].map(bytes),
+            ["999 B", "1.0 kB", "1.0 MB", "1.1 GB", "18446.7 PB"]
+        );
+        assert_eq!(
+            [0.0041, 0.21, 12.0, 192.4, 7260.0].map(seconds),
+            ["4.1 ms", "0.21 s", "12.0 s", "3 min 12 s", "2 h 1 min"]
+        );
+    }
+
+    #[test]
+    fn a_bar_is_as_long_as_its_share() {
+        assert_eq!((bar(8, 8, 4).as_str(), bar(3, 8, 4).as_str(), bar(0, 0, 4).as_str()), ("████", "█▌", ""));
+    }
+}

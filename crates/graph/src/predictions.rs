@@ -1,0 +1,384 @@
+//! What a model says of every node, as a file that other tools read.
+//!
+//! A [`Table`] is in original ids and order: row `i` is the user's node `i`. The extension of the file chooses the
+//! format, one line each in [`FORMATS`]. Files appear whole or not at all.
+
+use crate::atomic::write_file;
+use crate::error::unknown_message;
+use crate::{Error, Result};
+use parquet::basic::{Compression, LogicalType, Repetition, Type as Physical};
+use parquet::column::writer::ColumnWriter;
+use parquet::data_type::ByteArray;
+use parquet::errors::ParquetError;
+use parquet::file::properties::WriterProperties;
+use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
+use parquet::schema::types::Type;
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Rows of a Parquet row group, and of the text that is put together at a time.
+const ROWS: usize = 1 << 16;
+
+/// Columns of the same kind, one row per node.
+#[derive(Debug, Clone, Copy)]
+pub struct Columns<'a> {
+    /// The name of the column; of several, each has its number after it: `score_0`, `score_1`, …
+    pub name: &'static str,
+    /// How many there are; `None` for a single column without a number.
+    pub width: Option<usize>,
+    /// Row-major `[nodes, width]`.
+    pub values: Values<'a>,
+}
+
+/// The numbers of [`Columns`].
+#[derive(Debug, Clone, Copy)]
+pub enum Values<'a> {
+    /// Classes.
+    Int(&'a [i64]),
+    /// 0 or 1 for each label.
+    Flag(&'a [u8]),
+    /// Scores or embeddings.
+    Float(&'a [f32]),
+}
+
+/// A row for every node.
+#[derive(Debug, Clone)]
+pub struct Table<'a> {
+    /// How many nodes there are.
+    pub nodes: usize,
+    /// The user's own name of each node; without, its id stands for it.
+    pub names: Option<&'a [String]>,
+    /// What is said of each node.
+    pub columns: Vec<Columns<'a>>,
+}
+
+/// A format that predictions can be written in.
+pub struct Format {
+    /// The extension that chooses it.
+    pub extension: &'static str,
+    /// One line on what it holds.
+    pub summary: &'static str,
+    /// Whether it holds one array only, without node names.
+    pub single: bool,
+    write: fn(&Table, &Path, &mut dyn Write) -> Result<()>,
+}
+
+/// Every format.
+pub const FORMATS: &[Format] = &[
+    Format { extension: "npy", summary: "one NumPy array, row i is node i", single: true, write: write_npy },
+    Format {
+        extension: "parquet",
+        summary: "a column `node`, then one per number",
+        single: false,
+        write: write_parquet,
+    },
+    Format {
+        extension: "csv",
+        summary: "a line with names, then one line per node",
+        single: false,
+        write: write_csv,
+    },
+];
+
+/// The format that the extension of `file` chooses.
+pub fn format_of(file: &Path) -> Result<&'static Format> {
+    let extension = file.extension().map(|e| e.to_string_lossy().into_owned()).unwrap_or_default();
+    FORMATS.iter().find(|format| format.extension == extension).ok_or_else(|| {
+        let known: Vec<_> = FORMATS.iter().map(|format| format.extension).collect();
+        Error::usage(format!("`{}`: {}", file.display(), unknown_message("extension", &extension, &known)))
+    })
+}
+
+/// Writes `table` as `file`, in the format that its extension chooses.
+pub fn write(table: &Table, file: &Path) -> Result<()> {
+    let format = format_of(file)?;
+    if format.single && table.columns.len() != 1 {
+        let names: Vec<_> = table.columns.iter().map(|columns| columns.name).collect();
+        let message = format!("a .{} file holds one array, not {}", format.extension, names.join(" and "));
+        return Err(Error::usage(message).with_hint("write them to separate files, or to .parquet or .csv"));
+    }
+    table.check()?;
+    write_file(file, |out| (format.write)(table, file, out))
+}
+
+impl Table<'_> {
+    /// Refuses columns that do not have a row for every node.
+    fn check(&self) -> Result<()> {
+        for columns in &self.columns {
+            let expected = self.nodes * columns.width.unwrap_or(1);
+            if columns.values.len() != expected {
+                let (name, found) = (columns.name, columns.values.len());
+                return Err(Error::usage(format!("expected {expected} numbers in `{name}`, found {found}")));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Columns<'_> {
+    /// The name of every column.
+    fn titles(&self) -> Vec<String> {
+        match self.width {
+            None => vec![self.name.to_owned()],
+            Some(width) => (0..width).map(|at| format!("{}_{at}", self.name)).collect(),
+        }
+    }
+}
+
+impl Values<'_> {
+    fn len(&self) -> usize {
+        match self {
+            Self::Int(values) => values.len(),
+            Self::Flag(values) => values.len(),
+            Self::Float(values) => values.len(),
+        }
+    }
+
+    /// The NumPy name of the type, and the bytes.
+    fn raw(&self) -> (&'static str, &[u8]) {
+        match self {
+            Self::Int(values) => ("<i8", bytemuck::cast_slice(values)),
+            Self::Flag(values) => ("|u1", values),
+            Self::Float(values) => ("<f4", bytemuck::cast_slice(values)),
+        }
+    }
+
+    /// The number at `at` as text that reads back as the same number.
+    fn text(&self, at: usize) -> String {
+        match self {
+            Self::Int(values) => values[at].to_string(),
+            Self::Flag(values) => values[at].to_string(),
+            Self::Float(values) => values[at].to_string(),
+        }
+    }
+}
+
+fn write_npy(table: &Table, file: &Path, out: &mut dyn Write) -> Result<()> {
+    let columns = &table.columns[0];
+    let (descr, bytes) = columns.values.raw();
+    let shape = match columns.width {
+        None => format!("({},)", table.nodes),
+        Some(width) => format!("({}, {width})", table.nodes),
+    };
+    let mut header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}");
+    // Magic, version and length are 10 bytes; the array begins at a multiple of 64.
+    header += &" ".repeat(63 - (header.len() + 10) % 64);
+    header.push('\n');
+    let length = (header.len() as u16).to_le_bytes();
+    let parts: [&[u8]; 4] = [b"\x93NUMPY\x01\x00", &length, header.as_bytes(), bytes];
+    parts.iter().try_for_each(|part| out.write_all(part)).map_err(Error::io("write", file))
+}
+
+fn write_csv(table: &Table, file: &Path, out: &mut dyn Write) -> Result<()> {
+    let failed = |error: csv::Error| Error::io("write", file)(std::io::Error::other(error));
+    let mut writer = csv::Writer::from_writer(out);
+    let titles = table.columns.iter().flat_map(Columns::titles);
+    writer.write_record(std::iter::once("node".to_owned()).chain(titles)).map_err(failed)?;
+    for node in 0..table.nodes {
+        let name = table.names.map_or_else(|| node.to_string(), |names| names[node].clone());
+        writer.write_field(name).map_err(failed)?;
+        for columns in &table.columns {
+            let width = columns.width.unwrap_or(1);
+            for at in node * width..(node + 1) * width {
+                writer.write_field(columns.values.text(at)).map_err(failed)?;
+            }
+        }
+        writer.write_record(None::<&[u8]>).map_err(failed)?;
+    }
+    writer.flush().map_err(Error::io("write", file))
+}
+
+fn write_parquet(table: &Table, file: &Path, out: &mut dyn Write) -> Result<()> {
+    let failed = |error: ParquetError| Error::io("write", file)(std::io::Error::other(error));
+    let schema = Arc::new(parquet_schema(table).map_err(failed)?);
+    let properties = Arc::new(WriterProperties::builder().set_compression(Compression::SNAPPY).build());
+    // The writer wants to own what it writes to: a buffer that is emptied after every row group.
+    let mut writer = SerializedFileWriter::new(Vec::new(), schema, properties).map_err(failed)?;
+    for start in (0..table.nodes).step_by(ROWS) {
+        let rows = start..table.nodes.min(start + ROWS);
+        let mut group = writer.next_row_group().map_err(failed)?;
+        write_group(table, rows, &mut group).map_err(failed)?;
+        group.close().map_err(failed)?;
+        out.write_all(writer.inner()).map_err(Error::io("write", file))?;
+        writer.inner_mut().clear();
+    }
+    let rest = writer.into_inner().map_err(failed)?;
+    out.write_all(&rest).map_err(Error::io("write", file))
+}
+
+fn parquet_schema(table: &Table) -> Result<Type, ParquetError> {
+    let column = |name: &str, physical: Physical, logical: Option<LogicalType>| {
+        let column = Type::primitive_type_builder(name, physical);
+        column.with_repetition(Repetition::REQUIRED).with_logical_type(logical).build().map(Arc::new)
+    };
+    let mut fields = vec![match table.names {
+        Some(_) => column("node", Physical::BYTE_ARRAY, Some(LogicalType::String))?,
+        None => column("node", Physical::INT64, None)?,
+    }];
+    for columns in &table.columns {
+        let physical = match columns.values {
+            Values::Int(_) => Physical::INT64,
+            Values::Flag(_) => Physical::INT32,
+            Values::Float(_) => Physical::FLOAT,
+        };
+        for title in columns.titles() {
+            fields.push(column(&title, physical, None)?);
+        }
+    }
+    Type::group_type_builder("predictions").with_fields(fields).build()
+}
+
+fn write_group(
+    table: &Table,
+    rows: std::ops::Range<usize>,
+    group: &mut SerializedRowGroupWriter<'_, Vec<u8>>,
+) -> Result<(), ParquetError> {
+    write_column(group, |writer| match (writer, table.names) {
+        (ColumnWriter::ByteArrayColumnWriter(writer), Some(names)) => {
+            let names: Vec<ByteArray> = names[rows.clone()].iter().map(|name| name.as_str().into()).collect();
+            writer.write_batch(&names, None, None)
+        }
+        (ColumnWriter::Int64ColumnWriter(writer), _) => {
+            let ids: Vec<i64> = rows.clone().map(|node| node as i64).collect();
+            writer.write_batch(&ids, None, None)
+        }
+        _ => Ok(0),
+    })?;
+    for columns in &table.columns {
+        let width = columns.width.unwrap_or(1);
+        for at in 0..width {
+            let of_rows = || rows.clone().map(move |row| row * width + at);
+            write_column(group, |writer| match (writer, columns.values) {
+                (ColumnWriter::Int64ColumnWriter(writer), Values::Int(values)) => {
+                    writer.write_batch(&of_rows().map(|i| values[i]).collect::<Vec<_>>(), None, None)
+                }
+                (ColumnWriter::Int32ColumnWriter(writer), Values::Flag(values)) => writer.write_batch(
+                    &of_rows().map(|i| i32::from(values[i])).collect::<Vec<_>>(),
+                    None,
+                    None,
+                ),
+                (ColumnWriter::FloatColumnWriter(writer), Values::Float(values)) => {
+                    writer.write_batch(&of_rows().map(|i| values[i]).collect::<Vec<_>>(), None, None)
+                }
+                _ => Ok(0),
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// Writes the next column of `group` through `fill`.
+fn write_column(
+    group: &mut SerializedRowGroupWriter<'_, Vec<u8>>,
+    fill: impl FnOnce(&mut ColumnWriter<'_>) -> Result<usize, ParquetError>,
+) -> Result<(), ParquetError> {
+    match group.next_column()? {
+        None => Ok(()),
+        Some(mut column) => {
+            fill(column.untyped())?;
+            column.close()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use parquet::file::reader::{FileReader, SerializedFileReader};
+    use parquet::record::RowAccessor;
+    use std::fs;
+
+    const SCORES: [f32; 6] = [0.1, -2.5, f32::MIN_POSITIVE, 1.0 / 3.0, 1e30, -0.0];
+
+    fn table(names: Option<&[String]>) -> Table<'_> {
+        Table {
+            nodes: 3,
+            names,
+            columns: vec![
+                Columns { name: "class", width: None, values: Values::Int(&[0, 1, 0]) },
+                Columns { name: "score", width: Some(2), values: Values::Float(&SCORES) },
+            ],
+        }
+    }
+
+    #[test]
+    fn csv_and_parquet_hold_the_same_numbers_bit_for_bit() {
+        let folder = tempfile::tempdir().unwrap();
+        let (text, parquet) = (folder.path().join("p.csv"), folder.path().join("p.parquet"));
+        write(&table(None), &text).unwrap();
+        write(&table(None), &parquet).unwrap();
+        let text = fs::read_to_string(&text).unwrap();
+        let mut lines = text.lines();
+        assert_eq!(lines.next(), Some("node,class,score_0,score_1"));
+        let reader = SerializedFileReader::new(fs::File::open(&parquet).unwrap()).unwrap();
+        for (node, (line, row)) in lines.zip(reader.get_row_iter(None).unwrap()).enumerate() {
+            let (cells, row): (Vec<&str>, _) = (line.split(',').collect(), row.unwrap());
+            assert_eq!((cells[0], row.get_long(0).unwrap()), (node.to_string().as_str(), node as i64));
+            assert_eq!(cells[1].parse::<i64>().unwrap(), row.get_long(1).unwrap());
+            for column in 0..2 {
+                let expected = SCORES[2 * node + column].to_bits();
+                assert_eq!(cells[2 + column].parse::<f32>().unwrap().to_bits(), expected);
+                assert_eq!(row.get_float(2 + column).unwrap().to_bits(), expected);
+            }
+        }
+    }
+
+    #[test]
+    fn a_table_larger_than_a_row_group_is_read_back_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("p.parquet");
+        let flags: Vec<u8> = (0..2 * ROWS + 5).map(|node| u8::from(node % 3 == 0)).collect();
+        let columns = vec![Columns { name: "label", width: Some(1), values: Values::Flag(&flags) }];
+        write(&Table { nodes: flags.len(), names: None, columns }, &file).unwrap();
+        let reader = SerializedFileReader::new(fs::File::open(&file).unwrap()).unwrap();
+        assert_eq!(reader.metadata().num_row_groups(), 3);
+        let read: Vec<u8> =
+            reader.get_row_iter(None).unwrap().map(|row| row.unwrap().get_int(1).unwrap() as u8).collect();
+        assert_eq!(read, flags);
+    }
+
+    #[test]
+    fn the_users_own_names_stand_for_the_ids() {
+        let folder = tempfile::tempdir().unwrap();
+        let names = ["a, b".to_owned(), "c".to_owned(), "d".to_owned()];
+        for extension in ["csv", "parquet"] {
+            write(&table(Some(&names)), &folder.path().join("p").with_extension(extension)).unwrap();
+        }
+        let text = fs::read_to_string(folder.path().join("p.csv")).unwrap();
+        assert!(text.contains("\n\"a, b\",0,0.1,-2.5\n"), "{text}");
+        let reader =
+            SerializedFileReader::new(fs::File::open(folder.path().join("p.parquet")).unwrap()).unwrap();
+        let first = reader.get_row_iter(None).unwrap().next().unwrap().unwrap();
+        assert_eq!(first.get_string(0).unwrap(), "a, b");
+    }
+
+    #[test]
+    fn an_npy_file_begins_its_array_at_a_multiple_of_64_bytes() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("p.npy");
+        let scores = Table { columns: table(None).columns.split_off(1), ..table(None) };
+        write(&scores, &file).unwrap();
+        let bytes = fs::read(&file).unwrap();
+        let start = bytes.len() - size_of_val(&SCORES);
+        assert_eq!(start % 64, 0);
+        assert_eq!(bytemuck::pod_collect_to_vec::<u8, f32>(&bytes[start..]), SCORES);
+        let header = String::from_utf8_lossy(&bytes[10..start]);
+        assert!(
+            header.starts_with("{'descr': '<f4', 'fortran_order': False, 'shape': (3, 2), }"),
+            "{header}"
+        );
+    }
+
+    #[test]
+    fn what_a_file_cannot_hold_is_refused_before_it_is_touched() {
+        let folder = tempfile::tempdir().unwrap();
+        let two = write(&table(None), &folder.path().join("p.npy")).unwrap_err().to_string();
+        assert!(two.contains("holds one array, not class and score"), "{two}");
+        let unknown = write(&table(None), &folder.path().join("p.parket")).unwrap_err().to_string();
+        assert!(unknown.ends_with("hint: did you mean `parquet`?"), "{unknown}");
+        let short = Table { nodes: 4, ..table(None) };
+        assert!(write(&short, &folder.path().join("p.csv")).unwrap_err().to_string().contains("expected 4"));
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+}
