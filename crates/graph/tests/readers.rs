@@ -1,5 +1,7 @@
 //! Every format reads to the same graph, and what is written is read back.
 
+#![allow(clippy::print_stderr, reason = "a test that is skipped says so")]
+
 mod readers_fixtures;
 
 use archipelago_graph::check::{Severity, check};
@@ -37,7 +39,11 @@ fn assert_reads_as(graph: &Graph, dataset: &mut Dataset, fixture: &Fixture) {
         for split in [&mut splits.train, &mut splits.valid, &mut splits.test] {
             split.sort();
         }
-        assert_eq!((&splits.train, &splits.valid, &splits.test), (&graph.train, &graph.valid, &graph.test), "{form}");
+        assert_eq!(
+            (&splits.train, &splits.valid, &splits.test),
+            (&graph.train, &graph.valid, &graph.test),
+            "{form}"
+        );
     }
 }
 
@@ -47,7 +53,11 @@ fn the_same_graph_in_every_format_reads_to_the_same_edges_and_columns() {
     let graph = Graph::random(43, 90, true);
     let fixtures = every_format(&graph, home.path());
     for format in FORMATS {
-        assert!(fixtures.iter().any(|fixture| fixture.format == format.name), "no fixture for {}", format.name);
+        assert!(
+            fixtures.iter().any(|fixture| fixture.format == format.name),
+            "no fixture for {}",
+            format.name
+        );
     }
     for fixture in &fixtures {
         let detected = FORMATS.iter().find(|format| (format.detect)(&fixture.path)).map(|format| format.name);
@@ -98,7 +108,8 @@ fn conversion_refuses_to_overwrite_and_leaves_nothing_behind() {
     let home = tempfile::tempdir().unwrap();
     let graph = Graph::random(9, 20, true);
     readers_fixtures::write_folder(&graph, &home.path().join("in"));
-    let error = write_folder(&mut read(&home.path().join("in")), &home.path().join("in"), &Silent).unwrap_err();
+    let error =
+        write_folder(&mut read(&home.path().join("in")), &home.path().join("in"), &Silent).unwrap_err();
     assert!(error.to_string().contains("exists already"), "{error}");
     assert_eq!(fs::read_dir(home.path()).unwrap().count(), 1);
 }
@@ -145,7 +156,8 @@ fn words_and_far_apart_numbers_are_names_in_order_of_first_appearance() {
     assert_eq!(names[0], format!("node-{}", graph.edges[0].0));
     let edges: Vec<_> = all_edges(&mut dataset).iter().map(|e| (e.0 as usize, e.1 as usize)).collect();
     let mut by_name: Vec<_> = edges.iter().map(|&(s, t)| (names[s].clone(), names[t].clone())).collect();
-    let mut expected: Vec<_> = graph.edges.iter().map(|(s, t)| (format!("node-{s}"), format!("node-{t}"))).collect();
+    let mut expected: Vec<_> =
+        graph.edges.iter().map(|(s, t)| (format!("node-{s}"), format!("node-{t}"))).collect();
     by_name.sort();
     expected.sort();
     assert_eq!(by_name, expected);
@@ -157,7 +169,8 @@ fn an_edge_list_understands_separators_comments_headers_and_weights() {
     let weights = ReadOptions { weights: true, ..ReadOptions::default() };
     let plain = [(0, 1, 1.0), (1, 2, 1.0)];
     let weighted = [(0, 1, 0.5), (1, 2, 2.0)];
-    let cases: [(&str, &str, bool, &[(u64, u64, f32)]); 8] = [
+    type Case<'a> = (&'a str, &'a str, bool, &'a [(u64, u64, f32)]);
+    let cases: [Case; 8] = [
         ("a.csv", "0,1\n1,2\n", false, &plain),
         ("b.tsv", "% x\n0\t1\n\n1\t2", false, &plain),
         ("c.txt", "# x\r\n0   1\r\n 1 2 \r\n", false, &plain),
@@ -193,7 +206,9 @@ fn other_number_types_byte_orders_and_element_orders_are_understood() {
     let mut dataset = read(home.path());
     assert_eq!(all_edges(&mut dataset), [(0, 1, 1.0), (1, 2, 1.0)]);
     assert_eq!(dense(&dataset.features), [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
-    assert!(matches!(&dataset.labels, Labels::Multi { classes: 2, values } if values[..] == [1, 0, 0, 1, 1, 1]));
+    assert!(
+        matches!(&dataset.labels, Labels::Multi { classes: 2, values } if values[..] == [1, 0, 0, 1, 1, 1])
+    );
     assert_eq!(dataset.splits.train, [0, 2]);
     assert!(dataset.notes.iter().any(|note| note.contains("float64")), "{:?}", dataset.notes);
     write("edge_index.npy", npy_i64("(3, 2)", [0, 1, 1, 2, 2, 0]));
@@ -288,7 +303,11 @@ fn the_shared_datasets_read_as_their_readme_says_and_pass_the_check() {
         let report = check(&mut dataset, &Silent).unwrap();
         assert_ne!(report.worst(), Some(Severity::Error), "{name}: {:#?}", report.findings);
         let edges = &report.edge_report;
-        assert_eq!((edges.self_loops, edges.duplicates, edges.without_reverse), (0, Some(0), Some(0)), "{name}");
+        assert_eq!(
+            (edges.self_loops, edges.duplicates, edges.without_reverse),
+            (0, Some(0), Some(0)),
+            "{name}"
+        );
     }
 }
 

@@ -7,7 +7,11 @@ use crate::progress::Progress;
 use rayon::slice::ParallelSliceMut;
 
 /// Checks the edges of `dataset` and leaves them rewound.
-pub(super) fn check(dataset: &mut Dataset, findings: &mut Findings, progress: &dyn Progress) -> Result<EdgeReport> {
+pub(super) fn check(
+    dataset: &mut Dataset,
+    findings: &mut Findings,
+    progress: &dyn Progress,
+) -> Result<EdgeReport> {
     let count = dataset.edges.len();
     let mut in_degrees = vec![0u64; dataset.nodes as usize];
     let mut out_degrees = in_degrees.clone();
@@ -64,7 +68,8 @@ fn compare(mut pairs: Vec<(u64, u64)>, progress: &dyn Progress) -> (u64, u64) {
     let all = pairs.len();
     pairs.par_sort_unstable();
     pairs.dedup();
-    let without = pairs.iter().filter(|&&(source, target)| pairs.binary_search(&(target, source)).is_err()).count();
+    let without =
+        pairs.iter().filter(|&&(source, target)| pairs.binary_search(&(target, source)).is_err()).count();
     ((all - pairs.len()) as u64, without as u64)
 }
 
@@ -82,15 +87,19 @@ fn describe(report: &EdgeReport, dataset: &Dataset, findings: &mut Findings) {
         findings.warning("the dataset has no edges".into());
     }
     if report.self_loops > 0 {
-        findings.info(format!("{} self-loops are kept; models that want their own add them", report.self_loops));
+        findings
+            .info(format!("{} self-loops are kept; models that want their own add them", report.self_loops));
     }
     if report.isolated_nodes > 0 {
         findings.info(format!("{} nodes have no edge", report.isolated_nodes));
     }
     match report.duplicates {
-        None => findings.info(format!("more than {LARGEST_EXACT} edges: duplicates and reverses were not counted")),
+        None => findings
+            .info(format!("more than {LARGEST_EXACT} edges: duplicates and reverses were not counted")),
         Some(0) => {}
-        Some(count) => findings.warning(format!("{count} edges repeat another one; they are kept and count twice")),
+        Some(count) => {
+            findings.warning(format!("{count} edges repeat another one; they are kept and count twice"))
+        }
     }
     match (report.without_reverse, dataset.undirected) {
         (Some(0), false) if !dataset.edges.is_empty() => {

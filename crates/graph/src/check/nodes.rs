@@ -21,7 +21,8 @@ pub(super) fn check_features(features: &Features, findings: &mut Findings) {
     let bad = values.iter().filter(|value| !value.is_finite()).count();
     if let Some(first) = values.iter().position(|value| !value.is_finite()) {
         let value = values[first];
-        findings.error(format!("{bad} features are NaN or infinite; the first is `{value}` at {}", at(first)));
+        findings
+            .error(format!("{bad} features are NaN or infinite; the first is `{value}` at {}", at(first)));
     }
 }
 
@@ -39,7 +40,9 @@ pub(super) fn check_labels(labels: &Labels, findings: &mut Findings) -> u64 {
         match usize::try_from(class).ok().and_then(|class| counts.get_mut(class)) {
             Some(count) => *count += 1,
             None if class == -1 => unlabelled += 1,
-            None => findings.error(format!("the label of node {node} is `{class}`, beyond {classes} classes")),
+            None => {
+                findings.error(format!("the label of node {node} is `{class}`, beyond {classes} classes"))
+            }
         }
     }
     if unlabelled > 0 {

@@ -43,8 +43,9 @@ fn edge_file(path: &Path) -> Option<PathBuf> {
 
 fn open(path: &Path, options: &ReadOptions) -> Result<Dataset> {
     let found = if path.is_dir() { text_file(path, "edges") } else { Some(path.to_path_buf()) };
-    let file = found
-        .ok_or_else(|| Error::input(path, "", "a file `edges.csv` (or .tsv, .txt; .gz, .zst)", "none of these"))?;
+    let file = found.ok_or_else(|| {
+        Error::input(path, "", "a file `edges.csv` (or .tsv, .txt; .gz, .zst)", "none of these")
+    })?;
     let mut notes = Vec::new();
     let layout = Layout::of(&file, options.weights, &mut notes)?;
     let table = match text_file(path, "nodes") {
@@ -93,17 +94,21 @@ impl Layout {
             return Ok(Self { weight: None, ..Self::PLAIN_CSV });
         };
         let separator = Separator::guess(&first);
-        let names: Vec<String> =
-            fields(&first, separator).map(|f| unquoted(f).trim().to_ascii_lowercase()).collect();
+        let plain = |name: &str| name.trim_matches('"').trim().to_owned();
+        let names: Vec<String> = fields(&first, separator)
+            .map(|f| plain(&String::from_utf8_lossy(f).to_ascii_lowercase()))
+            .collect();
         let find = |known: &[&str]| names.iter().position(|name| known.contains(&name.as_str()));
         let source = find(&["src", "source", "from", "u", "head", "from_node", "fromnodeid", "node1"]);
-        let target = find(&["dst", "destination", "target", "to", "v", "tail", "to_node", "tonodeid", "node2"]);
+        let target =
+            find(&["dst", "destination", "target", "to", "v", "tail", "to_node", "tonodeid", "node2"]);
         let weight = find(&["weight", "w", "weights", "value", "edge_weight"]);
         if let (Some(source), Some(target)) = (source, target) {
             return Ok(Self { separator, header: true, source, target, weight });
         }
         let second = next_data_line(&mut lines)?;
-        let header = !starts_with_ids(&first, separator)
+        let header = std::str::from_utf8(&first).is_ok()
+            && !starts_with_ids(&first, separator)
             && second.as_deref().is_some_and(|line| starts_with_ids(line, separator));
         if header {
             notes.push("the first line of the edge list was taken as a header".into());
@@ -189,7 +194,12 @@ fn each_edge(
 }
 
 /// Finds out, by one or two passes, whether nodes are numbered or named, and how many there are.
-fn count_nodes(file: &Path, layout: Layout, progress: &dyn Progress, notes: &mut Vec<String>) -> Result<Nodes> {
+fn count_nodes(
+    file: &Path,
+    layout: Layout,
+    progress: &dyn Progress,
+    notes: &mut Vec<String>,
+) -> Result<Nodes> {
     let (mut numbered, mut largest, mut edges) = (true, None, 0u64);
     each_edge(file, layout, progress, |edge| {
         edges += 1;
@@ -204,8 +214,9 @@ fn count_nodes(file: &Path, layout: Layout, progress: &dyn Progress, notes: &mut
     }
     let mut names = Names::default();
     each_edge(file, layout, progress, |edge| {
-        names.number(&unquoted(edge.source));
-        names.number(&unquoted(edge.target));
+        for field in [edge.source, edge.target] {
+            names.number(&unquoted(field).ok_or("names in UTF-8")?);
+        }
         Ok(())
     })?;
     notes.push(naming_note(names.as_slice().len() as u64));
@@ -246,7 +257,12 @@ impl TextEdges {
     }
 
     /// The edges of `file`, checked and counted in a pass.
-    pub(super) fn counted(file: &Path, layout: Layout, nodes: Nodes, progress: &dyn Progress) -> Result<Self> {
+    pub(super) fn counted(
+        file: &Path,
+        layout: Layout,
+        nodes: Nodes,
+        progress: &dyn Progress,
+    ) -> Result<Self> {
         let mut edges = Self::open(file, layout, nodes, 0)?;
         edges.len = count_edges(&mut edges, progress)?;
         Ok(edges)
@@ -288,7 +304,7 @@ impl TextEdges {
 fn number(nodes: &Nodes, field: &[u8]) -> Option<u64> {
     match nodes {
         Nodes::Numbered(count) => parse_id(field).filter(|id| id < count),
-        Nodes::Named(names) => names.find(&unquoted(field)),
+        Nodes::Named(names) => names.find(&unquoted(field)?),
     }
 }
 

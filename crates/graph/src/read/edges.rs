@@ -3,10 +3,10 @@
 //! Ids are checked chunk by chunk as they pass, so opening a mapped dataset costs nothing per edge.
 
 use super::npy::NpyArray;
+use crate::Result;
 use crate::array::Array;
 use crate::dataset::{Dataset, EdgeChunk, EdgeColumns, EdgeStream};
 use crate::progress::Progress;
-use crate::Result;
 
 /// A run of integers in an array: every `stride`-th element from `first`.
 pub(super) struct Ids {

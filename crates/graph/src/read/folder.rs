@@ -90,8 +90,9 @@ fn read_meta(file: &Path) -> Result<Meta> {
         return Ok(Meta::default());
     }
     let opened = File::open(file).map_err(Error::io("open", file))?;
-    serde_json::from_reader(BufReader::new(opened))
-        .map_err(|error| Error::input(file, "", "a JSON object that describes the dataset", format!("{error}")))
+    serde_json::from_reader(BufReader::new(opened)).map_err(|error| {
+        Error::input(file, "", "a JSON object that describes the dataset", format!("{error}"))
+    })
 }
 
 /// The number of nodes: rows of `x` or `y` if there are any, else what `meta.json` says, else the largest id.
@@ -102,7 +103,8 @@ fn count_nodes(
     (sources, targets): (&Ids, &Ids),
     notes: &mut Vec<String>,
 ) -> Result<u64> {
-    let rows = match arrays.first(&["x".into(), "y".into(), "x_shape".into()])? {
+    let by_row = arrays.first(&["x".into(), "y".into(), "x_shape".into()])?;
+    let rows = match &by_row {
         Some(array) if array.place == "array x_shape" => {
             let rows = array.to_u64()?.first().copied();
             Some(plausible_nodes(&array.file, rows.unwrap_or(0), sources.len() as u64)?)
@@ -111,17 +113,18 @@ fn count_nodes(
         None => None,
     };
     match (meta.num_nodes, rows) {
-        (Some(claimed), Some(rows)) if claimed != rows => Err(Error::input(
-            meta_file,
-            "`num_nodes`",
-            format!("{rows}, the rows of the features or labels"),
-            format!("`{claimed}`"),
-        )),
+        (Some(claimed), Some(rows)) if claimed != rows => {
+            let place = by_row.map(|array| array.place).unwrap_or_default();
+            let expected = format!("{rows}, the rows of {place}");
+            Err(Error::input(meta_file, "`num_nodes`", expected, format!("`{claimed}`")))
+        }
         (_, Some(rows)) => Ok(rows),
         (Some(claimed), None) => plausible_nodes(meta_file, claimed, sources.len() as u64),
         (None, None) => {
             let nodes = sources.bound("a node id")?.max(targets.bound("a node id")?);
-            notes.push(format!("the number of nodes is not stated: taken as {nodes}, the largest id plus one"));
+            notes.push(format!(
+                "the number of nodes is not stated: taken as {nodes}, the largest id plus one"
+            ));
             Ok(nodes)
         }
     }
@@ -154,14 +157,17 @@ fn read_splits(
 ) -> Result<Splits> {
     let prefix = options.split.as_ref().map(|split| format!("{split}_")).unwrap_or_default();
     let read = |words: &[&str]| -> Result<Option<Vec<u64>>> {
-        let names: Vec<String> =
-            words.iter().flat_map(|word| ["idx", "mask"].map(|kind| format!("{prefix}{word}_{kind}"))).collect();
+        let names: Vec<String> = words
+            .iter()
+            .flat_map(|word| ["idx", "mask"].map(|kind| format!("{prefix}{word}_{kind}")))
+            .collect();
         arrays.first(&names)?.map(|array| columns::split(&array, nodes)).transpose()
     };
     let (train, valid, test) = (read(&["train"])?, read(&["valid", "val", "validation"])?, read(&["test"])?);
     if train.is_none() && options.split.is_some() {
         let known: Vec<_> = arrays.names().into_iter().filter(|name| name.ends_with("train_idx")).collect();
-        let found = if known.is_empty() { "no split at all".into() } else { format!("only: {}", known.join(", ")) };
+        let found =
+            if known.is_empty() { "no split at all".into() } else { format!("only: {}", known.join(", ")) };
         return Err(Error::input(path, "", format!("an array `{prefix}train_idx`"), found));
     }
     if train.is_none() {
@@ -181,7 +187,13 @@ fn read_names(file: &Path, nodes: u64) -> Result<Option<Vec<String>>> {
     let mut lines = Lines::open(file)?;
     let mut names = Vec::new();
     while let Some(line) = lines.next()? {
-        names.push(String::from_utf8_lossy(line).into_owned());
+        match std::str::from_utf8(line) {
+            Ok(name) => names.push(name.to_owned()),
+            Err(_) => {
+                let found = line.to_vec();
+                return Err(lines.wrong("a name in UTF-8", &found));
+            }
+        }
     }
     if names.len() as u64 != nodes {
         let found = format!("{} lines", names.len());

@@ -17,7 +17,9 @@ use std::path::{Path, PathBuf};
 pub(super) const FORMAT: Format = Format {
     name: "graphbolt",
     summary: "a GraphBolt folder with metadata.yaml",
-    detect: |path| metadata_file(path).is_file() && metadata_file(path).file_name().is_some_and(|n| n == METADATA),
+    detect: |path| {
+        metadata_file(path).is_file() && metadata_file(path).file_name().is_some_and(|n| n == METADATA)
+    },
     open,
 };
 
@@ -97,9 +99,9 @@ fn open(path: &Path, options: &ReadOptions) -> Result<Dataset> {
     let mut reader = Reader { folder, file, notes: Vec::new() };
     let metadata = reader.metadata()?;
     let graph = metadata.graph.ok_or_else(|| {
-        reader
-            .wrong("`graph` with its edges", "none")
-            .with_hint("preprocessed GraphBolt folders hold PyTorch files: give the folder they were made from")
+        reader.wrong("`graph` with its edges", "none").with_hint(
+            "preprocessed GraphBolt folders hold PyTorch files: give the folder they were made from",
+        )
     })?;
     if graph.nodes.len() > 1 || graph.edges.len() != 1 {
         let found = format!("{} node types and {} edge types", graph.nodes.len(), graph.edges.len());
@@ -112,7 +114,8 @@ fn open(path: &Path, options: &ReadOptions) -> Result<Dataset> {
     let attributes = reader.feature_array(&all_features, "edge")?;
     let claimed = graph.nodes.first().map(|kind| kind.num);
     let rows = features.as_ref().map(|array| array.matrix()).transpose()?.map(|(rows, _)| rows as u64);
-    let (nodes, edges, edge_columns) = reader.edges(&graph.edges[0], claimed.or(rows), rows, attributes, options)?;
+    let (nodes, edges, edge_columns) =
+        reader.edges(&graph.edges[0], claimed.or(rows), rows, attributes, options)?;
     let features = match features {
         Some(array) => columns::dense_features(&array, nodes, &mut reader.notes)?,
         None => Features::None,
@@ -142,7 +145,8 @@ impl Reader {
 
     fn metadata(&self) -> Result<Metadata> {
         let text = std::fs::read_to_string(&self.file).map_err(Error::io("read", &self.file))?;
-        serde_norway::from_str(&text).map_err(|error| self.wrong("GraphBolt metadata in YAML", error.to_string()))
+        serde_norway::from_str(&text)
+            .map_err(|error| self.wrong("GraphBolt metadata in YAML", error.to_string()))
     }
 
     fn array(&self, data: &Data) -> Result<NpyArray> {
@@ -183,7 +187,8 @@ impl Reader {
         if data.format == "csv" {
             let nodes = nodes.ok_or_else(|| self.wrong("`num` of the nodes", "nothing"))?;
             let file = self.folder.join(&data.path);
-            let edges = TextEdges::counted(&file, Layout::PLAIN_CSV, Nodes::Numbered(nodes), options.progress)?;
+            let edges =
+                TextEdges::counted(&file, Layout::PLAIN_CSV, Nodes::Numbered(nodes), options.progress)?;
             let nodes = plausible_nodes(&self.file, nodes, edges.len() + rows.unwrap_or(0))?;
             if attributes.is_some() {
                 self.notes.push("edge features beside csv edges were not read".into());
@@ -219,12 +224,18 @@ impl Reader {
             }
             Ok(members)
         };
-        let splits =
-            Splits { train: read(&task.train_set)?, valid: read(&task.validation_set)?, test: read(&task.test_set)? };
+        let splits = Splits {
+            train: read(&task.train_set)?,
+            valid: read(&task.validation_set)?,
+            test: read(&task.test_set)?,
+        };
         if !labelled {
             return Ok((splits, Labels::None));
         }
-        Ok((splits, columns::class_labels(labels.into(), task.num_classes, &self.file, "labels of the sets")?))
+        Ok((
+            splits,
+            columns::class_labels(labels.into(), task.num_classes, &self.file, "labels of the sets")?,
+        ))
     }
 
     fn set_member(&self, set: &NodeSet, names: &[&str]) -> Result<Option<NpyArray>> {

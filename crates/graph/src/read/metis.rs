@@ -85,7 +85,8 @@ impl MetisEdges {
     fn open(path: &Path) -> Result<Self> {
         let bytes = std::fs::metadata(path).map_err(Error::io("open", path))?.len();
         let mut lines = Lines::open(path)?;
-        let first = next_line(&mut lines)?.unwrap_or_default();
+        let mut first = Vec::new();
+        next_line(&mut lines, &mut first)?;
         let header = Header::parse(&first)
             .ok_or_else(|| lines.wrong("a header `nodes edges [format [constraints]]`", &first))?;
         if !header.fits(bytes) {
@@ -100,11 +101,11 @@ impl MetisEdges {
         if self.begun == self.header.nodes {
             return Ok(false);
         }
-        let Some(line) = next_line(&mut self.lines)? else {
+        if !next_line(&mut self.lines, &mut self.line)? {
             let expected = format!("{} lines of neighbours", self.header.nodes);
             return Err(Error::input(&self.lines.file, "", expected, format!("{}", self.begun)));
-        };
-        (self.line, self.at) = (line, 0);
+        }
+        self.at = 0;
         self.begun += 1;
         for _ in 0..self.header.skipped {
             let number = self.next_field().and_then(|field| parse_id(&self.line[field]));
@@ -140,7 +141,9 @@ impl MetisEdges {
         chunk.sources.push(self.begun - 1);
         if self.header.weighted {
             let weight = self.next_field().and_then(|field| parse_f32(&self.line[field]));
-            chunk.weights.push(weight.ok_or_else(|| self.lines.wrong("a weight after each neighbour", &self.line))?);
+            chunk
+                .weights
+                .push(weight.ok_or_else(|| self.lines.wrong("a weight after each neighbour", &self.line))?);
         }
         Ok(true)
     }
@@ -154,23 +157,27 @@ impl MetisEdges {
                 format!("`{}`", self.header.edges),
             ));
         }
-        while let Some(line) = next_line(&mut self.lines)? {
-            if !line.trim_ascii().is_empty() {
-                return Err(self.lines.wrong(format!("nothing after {} nodes", self.header.nodes), &line));
+        while next_line(&mut self.lines, &mut self.line)? {
+            if !self.line.trim_ascii().is_empty() {
+                return Err(self
+                    .lines
+                    .wrong(format!("nothing after {} nodes", self.header.nodes), &self.line));
             }
         }
         Ok(())
     }
 }
 
-/// The next line that is not a comment; an empty line is a node without neighbours.
-fn next_line(lines: &mut Lines) -> Result<Option<Vec<u8>>> {
-    while let Some(line) = lines.next()? {
-        if line.first() != Some(&b'%') {
-            return Ok(Some(line.to_vec()));
+/// Fills `line` with the next line that is no comment (an empty one is a node without neighbours), if any.
+fn next_line(lines: &mut Lines, line: &mut Vec<u8>) -> Result<bool> {
+    while let Some(next) = lines.next()? {
+        if next.first() != Some(&b'%') {
+            line.clear();
+            line.extend_from_slice(next);
+            return Ok(true);
         }
     }
-    Ok(None)
+    Ok(false)
 }
 
 impl EdgeStream for MetisEdges {

@@ -119,7 +119,10 @@ impl NodeTable {
             }
         };
         if let Some(names) = &self.label_names {
-            notes.push(format!("labels are words: numbered by first appearance as {}", listed(names.as_slice())));
+            notes.push(format!(
+                "labels are words: numbered by first appearance as {}",
+                listed(names.as_slice())
+            ));
         }
         let labels = match self.labels.is_empty() {
             true => Labels::None,
@@ -187,7 +190,7 @@ pub(super) fn read_text(file: &Path, notes: &mut Vec<String>) -> Result<NodeColu
         let Some((separator, roles)) = &header else {
             let separator = Separator::guess(line);
             let roles: Vec<Role> =
-                fields(line, separator).map(|field| Role::of(unquoted(field).trim())).collect();
+                fields(line, separator).map(|field| Role::of(&unquoted(field).unwrap_or_default())).collect();
             table.width = roles.iter().filter(|role| **role == Role::Feature).count();
             header = Some((separator, roles));
             continue;
@@ -212,14 +215,15 @@ fn read_row(
         let Some(field) = row.next() else {
             return Ok(Err((format!("{} fields, as in the first line", roles.len()), line.to_vec())));
         };
-        match role {
-            Role::Id => table.push_id(&unquoted(field))?,
-            Role::Label => table.push_label(&unquoted(field)),
-            Role::Split => table.push_split(&unquoted(field))?,
-            Role::Feature => match parse_f32(field) {
-                Some(value) => table.features.push(value),
-                None => return Ok(Err((format!("a number in column {}", column + 1), field.to_vec()))),
-            },
+        match (role, unquoted(field), parse_f32(field)) {
+            (Role::Feature, _, Some(value)) => table.features.push(value),
+            (Role::Feature, ..) => {
+                return Ok(Err((format!("a number in column {}", column + 1), field.to_vec())));
+            }
+            (_, None, _) => return Ok(Err(("text in UTF-8".into(), field.to_vec()))),
+            (Role::Id, Some(id), _) => table.push_id(&id)?,
+            (Role::Label, Some(label), _) => table.push_label(&label),
+            (Role::Split, Some(split), _) => table.push_split(&split)?,
         }
     }
     if row.next().is_some() {

@@ -88,7 +88,10 @@ impl Header {
         let mut fixed = [0u8; 8];
         read_fully(input, &mut fixed, file, place)?;
         if &fixed[..6] != b"\x93NUMPY" {
-            return Err(wrong("the bytes `\\x93NUMPY` at the start", format!("`{}`", fixed[..6].escape_ascii())));
+            return Err(wrong(
+                "the bytes `\\x93NUMPY` at the start",
+                format!("`{}`", fixed[..6].escape_ascii()),
+            ));
         }
         let (length, before) = match fixed[6] {
             1 => (usize::from(u16::from_le_bytes(read_array(input, file, place)?)), 10),
@@ -110,7 +113,8 @@ impl Header {
         let known = "a number type (bool, int, uint, float of 1 to 8 bytes)";
         let code = code.strip_prefix('\'').and_then(|c| c.split_once('\'')).ok_or((known, shown()))?.0;
         let (kind, big_endian) = Kind::parse(code).ok_or((known, format!("`{code}`")))?;
-        let order = value(text, "'fortran_order'").ok_or_else(|| ("a header with a `fortran_order`", shown()))?;
+        let order =
+            value(text, "'fortran_order'").ok_or_else(|| ("a header with a `fortran_order`", shown()))?;
         let shape = value(text, "'shape'")
             .and_then(|shape| shape.strip_prefix('(')?.split_once(')'))
             .and_then(|(sizes, _)| parse_sizes(sizes))
@@ -265,7 +269,13 @@ impl NpyArray {
     }
 
     /// Appends `count` elements, every `stride`-th from `first`, as integers (two's complement).
-    pub(super) fn push_integers(&self, first: usize, stride: usize, count: usize, out: &mut Vec<u64>) -> Result<()> {
+    pub(super) fn push_integers(
+        &self,
+        first: usize,
+        stride: usize,
+        count: usize,
+        out: &mut Vec<u64>,
+    ) -> Result<()> {
         let run = (first, stride, count);
         match self.kind {
             Kind::Bool | Kind::Unsigned(1) => self.decode(run, out, |b: [u8; 1]| u64::from(b[0])),
@@ -281,7 +291,13 @@ impl NpyArray {
     }
 
     /// Appends `count` elements, every `stride`-th from `first`, narrowed or widened to `f32`.
-    pub(super) fn push_floats(&self, first: usize, stride: usize, count: usize, out: &mut Vec<f32>) -> Result<()> {
+    pub(super) fn push_floats(
+        &self,
+        first: usize,
+        stride: usize,
+        count: usize,
+        out: &mut Vec<f32>,
+    ) -> Result<()> {
         let run = (first, stride, count);
         match self.kind {
             Kind::Float(4) => self.decode(run, out, f32::from_le_bytes),

@@ -121,7 +121,8 @@ impl Archive {
         let packed = member.compressed_size();
         let header = Header::read(&mut member, &self.file, &place)?;
         self.check_size(&place, header.bytes as u64, packed)?;
-        let mut map = MmapMut::map_anon(header.bytes.max(1)).map_err(Error::io("make room for", &self.file))?;
+        let mut map =
+            MmapMut::map_anon(header.bytes.max(1)).map_err(Error::io("make room for", &self.file))?;
         read_fully(&mut member, &mut map[..header.bytes], &self.file, &place)?;
         self.check_end(&place, &mut member)?;
         let map = map.make_read_only().map_err(Error::io("unpack", &self.file))?;

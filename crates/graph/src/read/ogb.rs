@@ -24,11 +24,15 @@ pub(super) const FORMAT: Format = Format {
 
 /// `<folder>/<stem>.csv.gz` or, unpacked, `<folder>/<stem>.csv`.
 fn file(folder: &Path, stem: &str) -> Option<PathBuf> {
-    ["csv.gz", "csv"].map(|ending| folder.join(format!("{stem}.{ending}"))).into_iter().find(|file| file.is_file())
+    ["csv.gz", "csv"]
+        .map(|ending| folder.join(format!("{stem}.{ending}")))
+        .into_iter()
+        .find(|file| file.is_file())
 }
 
 fn require(folder: &Path, stem: &str) -> Result<PathBuf> {
-    file(folder, stem).ok_or_else(|| Error::input(folder, "", format!("a file `{stem}.csv.gz`"), "none of that name"))
+    file(folder, stem)
+        .ok_or_else(|| Error::input(folder, "", format!("a file `{stem}.csv.gz`"), "none of that name"))
 }
 
 fn open(path: &Path, options: &ReadOptions) -> Result<Dataset> {
@@ -43,7 +47,8 @@ fn open(path: &Path, options: &ReadOptions) -> Result<Dataset> {
     dataset.splits = read_splits(&path.join("split"), dataset.nodes, options, &mut dataset.notes)?;
     if !options.undirected {
         dataset.notes.push(
-            "edges are as the folder stores them; OGB means ogbn-products and ogbn-proteins to be undirected".into(),
+            "edges are as the folder stores them; OGB means ogbn-products and ogbn-proteins to be undirected"
+                .into(),
         );
     }
     Ok(dataset)
@@ -70,7 +75,7 @@ fn open_text(raw: &Path) -> Result<Dataset> {
     let features = match file(raw, "node-feat") {
         None => Features::None,
         Some(file) => {
-            let (width, values) = read_matrix(&file, nodes, |field| parse_f32(field))?;
+            let (width, values) = read_matrix(&file, nodes, parse_f32)?;
             Features::Dense { width, values: values.into() }
         }
     };
@@ -171,7 +176,12 @@ fn read_matrix<T: Copy>(
             return Err(lines.wrong(format!("{width} numbers, as in the first line"), &found));
         }
         if (values.len() * size_of::<T>()) as u64 > most {
-            return Err(Error::input(file, format!("line {}", lines.number), format!("at most {most} bytes of numbers"), "more"));
+            return Err(Error::input(
+                file,
+                format!("line {}", lines.number),
+                format!("at most {most} bytes of numbers"),
+                "more",
+            ));
         }
     }
     if lines.number < rows || lines.next()?.is_some() {
@@ -190,7 +200,9 @@ fn read_labels(file: &Path, nodes: u64) -> Result<Labels> {
     if width <= 1 {
         let whole = |(node, &value): (usize, &f32)| match value.fract() == 0.0 && value.abs() < 16_777_216.0 {
             true => Ok(value as i64),
-            false => Err(Error::input(file, format!("line {}", node + 1), "a whole number", format!("`{value}`"))),
+            false => {
+                Err(Error::input(file, format!("line {}", node + 1), "a whole number", format!("`{value}`")))
+            }
         };
         let classes: Vec<i64> = values.iter().enumerate().map(whole).collect::<Result<_>>()?;
         return columns::class_labels(classes.into(), None, file, "labels");
@@ -198,7 +210,12 @@ fn read_labels(file: &Path, nodes: u64) -> Result<Labels> {
     let byte = |(at, &value): (usize, &f32)| match value {
         0.0 => Ok(0u8),
         1.0 => Ok(1),
-        _ => Err(Error::input(file, format!("line {}", at / width + 1), "zeros and ones", format!("`{value}`"))),
+        _ => Err(Error::input(
+            file,
+            format!("line {}", at / width + 1),
+            "zeros and ones",
+            format!("`{value}`"),
+        )),
     };
     let values: Vec<u8> = values.iter().enumerate().map(byte).collect::<Result<_>>()?;
     Ok(Labels::Multi { classes: width, values: values.into() })

@@ -84,7 +84,17 @@ impl ParquetEdges {
         let target = table.require(&["dst", "destination", "target", "to", "v", "tail"])?;
         let weight = table.find(&["weight", "w", "edge_weight"]);
         let kind = table.find(&["type", "edge_type", "relation"]);
-        Ok(Self { table, nodes: Nodes::Numbered(0), source, target, weight, kind, group: 0, columns: None, seen: 0 })
+        Ok(Self {
+            table,
+            nodes: Nodes::Numbered(0),
+            source,
+            target,
+            weight,
+            kind,
+            group: 0,
+            columns: None,
+            seen: 0,
+        })
     }
 
     fn open_group(&self, group: usize) -> Result<GroupColumns> {
@@ -129,7 +139,8 @@ impl ParquetEdges {
             let mut sources = self.table.column(group, self.source)?;
             let mut targets = self.table.column(group, self.target)?;
             loop {
-                let (from, to) = (sources.read_whole(EdgeChunk::EDGES)?, targets.read_whole(EdgeChunk::EDGES)?);
+                let (from, to) =
+                    (sources.read_whole(EdgeChunk::EDGES)?, targets.read_whole(EdgeChunk::EDGES)?);
                 if from.len() != to.len() {
                     return Err(targets.wrong(format!("{} rows in a row group", from.len()), to.len()));
                 }
@@ -247,7 +258,9 @@ impl GroupColumns {
         }
         match short {
             None => Ok(()),
-            Some(column) => Err(column.wrong(format!("{rows} rows, as in the column of sources"), "another number")),
+            Some(column) => {
+                Err(column.wrong(format!("{rows} rows, as in the column of sources"), "another number"))
+            }
         }
     }
 }
@@ -256,8 +269,9 @@ fn read_nodes(file: &Path, notes: &mut Vec<String>) -> Result<NodeColumns> {
     let table = Table::open(file)?;
     let mut nodes = NodeTable::new(file);
     nodes.rows = table.rows;
-    let numbers: Vec<usize> =
-        (0..table.columns()).filter(|&c| Role::of(table.name(c)) == Role::Feature && !table.is_list(c)).collect();
+    let numbers: Vec<usize> = (0..table.columns())
+        .filter(|&c| Role::of(table.name(c)) == Role::Feature && !table.is_list(c))
+        .collect();
     let list = (0..table.columns()).find(|&c| table.is_list(c));
     if let Some(list) = list
         && !numbers.is_empty()

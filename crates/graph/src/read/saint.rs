@@ -10,8 +10,8 @@ use super::text::parse_id;
 use super::{Format, ReadOptions, name_of};
 use crate::dataset::{Dataset, EdgeColumns, Features, Labels, Splits};
 use crate::{Error, Result};
-use serde::de::{DeserializeOwned, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde::Deserialize;
+use serde::de::{DeserializeOwned, Deserializer, MapAccess, SeqAccess, Visitor};
 use std::fmt;
 use std::fs::File;
 use std::io::BufReader;
@@ -107,7 +107,12 @@ fn read_roles(file: &Path, nodes: u64) -> Result<Splits> {
     for (name, ids) in splits.named() {
         if let Some(at) = ids.iter().position(|&id| id >= nodes) {
             let place = format!("{name}, element {at}");
-            return Err(Error::input(file, place, format!("a node id below {nodes}"), format!("`{}`", ids[at])));
+            return Err(Error::input(
+                file,
+                place,
+                format!("a node id below {nodes}"),
+                format!("`{}`", ids[at]),
+            ));
         }
     }
     Ok(splits)
@@ -185,10 +190,13 @@ impl<'de> Visitor<'de> for ClassMapVisitor {
         use serde::de::Error;
         let mut map = ClassMap::default();
         while let Some(key) = entries.next_key::<String>()? {
-            let node = parse_id(key.as_bytes()).ok_or_else(|| A::Error::custom(format!("`{key}` is no node id")))?;
+            let node =
+                parse_id(key.as_bytes()).ok_or_else(|| A::Error::custom(format!("`{key}` is no node id")))?;
             let width = entries.next_value_seed(Entry(&mut map.values))?;
             if *map.width.get_or_insert(width) != width {
-                return Err(A::Error::custom(format!("labels of node `{key}` have another width than before")));
+                return Err(A::Error::custom(format!(
+                    "labels of node `{key}` have another width than before"
+                )));
             }
             map.nodes.push(node);
         }
@@ -207,7 +215,8 @@ fn read_labels(file: &Path, nodes: u64) -> Result<Labels> {
         map.nodes.iter().zip(&map.values).for_each(|(&node, &class)| classes[node as usize] = class);
         return columns::class_labels(classes.into(), None, file, "labels");
     }
-    let cells = (nodes as usize).checked_mul(width).filter(|&cells| cells / 64 <= map.values.len() + (1 << 20));
+    let cells =
+        (nodes as usize).checked_mul(width).filter(|&cells| cells / 64 <= map.values.len() + (1 << 20));
     let cells = cells.ok_or_else(|| {
         Error::input(file, "", format!("labels of {nodes} nodes"), format!("those of {}", map.nodes.len()))
     })?;

@@ -187,13 +187,13 @@ fn closing_quote(text: &[u8]) -> usize {
     0
 }
 
-/// A field as text, without its quotes.
-pub(super) fn unquoted(field: &[u8]) -> Cow<'_, str> {
-    let inner = field.strip_prefix(b"\"").and_then(|field| field.strip_suffix(b"\""));
-    match inner {
-        None => String::from_utf8_lossy(field),
-        Some(inner) if inner.contains(&b'"') => String::from_utf8_lossy(inner).replace("\"\"", "\"").into(),
-        Some(inner) => String::from_utf8_lossy(inner),
+/// A field as text, without its quotes; `None` when it is not UTF-8.
+pub(super) fn unquoted(field: &[u8]) -> Option<Cow<'_, str>> {
+    let text = std::str::from_utf8(field).ok()?;
+    match text.strip_prefix('"').and_then(|text| text.strip_suffix('"')) {
+        None => Some(text.into()),
+        Some(inner) if inner.contains('"') => Some(inner.replace("\"\"", "\"").into()),
+        Some(inner) => Some(inner.into()),
     }
 }
 

@@ -1,6 +1,7 @@
 //! The same small graph written in every format that can be read.
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
+#![allow(clippy::unwrap_used, reason = "a fixture that cannot be written is a failed test")]
 
 use archipelago_graph::dataset::{Dataset, EdgeChunk, Features, Labels};
 use archipelago_graph::random::{Key, Purpose};
@@ -91,8 +92,11 @@ fn collect(path: &Path, files: &mut Vec<PathBuf>) {
 
 /// The graph in every format, several times where a format has several forms.
 pub fn every_format(graph: &Graph, home: &Path) -> Vec<Fixture> {
-    let fixture = |format, name: &str, has_columns, weighted| {
-        Fixture { format, path: home.join(name), has_columns, weighted }
+    let fixture = |format, name: &str, has_columns, weighted| Fixture {
+        format,
+        path: home.join(name),
+        has_columns,
+        weighted,
     };
     write_folder(graph, &home.join("folder_npy"));
     write_npz_folder(graph, &home.join("folder_npz"));
@@ -104,8 +108,11 @@ pub fn every_format(graph: &Graph, home: &Path) -> Vec<Fixture> {
     write_metis(graph, &home.join("metis.graph"));
     write_edge_list(graph, &home.join("edge_list"));
     fs::write(home.join("plain.tsv"), edge_lines(graph, "\t", false)).unwrap();
-    fs::write(home.join("packed.csv.zst"), zstd::encode_all(edge_lines(graph, ",", false).as_bytes(), 3).unwrap())
-        .unwrap();
+    fs::write(
+        home.join("packed.csv.zst"),
+        zstd::encode_all(edge_lines(graph, ",", false).as_bytes(), 3).unwrap(),
+    )
+    .unwrap();
     vec![
         fixture("folder", "folder_npy", true, true),
         fixture("folder", "folder_npz", true, true),
@@ -216,7 +223,8 @@ fn write_graphbolt(graph: &Graph, folder: &Path) {
         write!(yaml, "    {set}_set:\n      - type: null\n        data:\n").unwrap();
         for member in ["seeds", "labels"] {
             let path = format!("set/{set}_{member}.npy");
-            write!(yaml, "          - name: {member}\n            format: numpy\n            path: {path}\n").unwrap();
+            write!(yaml, "          - name: {member}\n            format: numpy\n            path: {path}\n")
+                .unwrap();
         }
     }
     fs::write(folder.join("metadata.yaml"), yaml).unwrap();
@@ -262,8 +270,11 @@ fn write_ogb_text(graph: &Graph, folder: &Path) {
     gz(&raw.join("edge.csv.gz"), &edge_lines(graph, ",", false));
     gz(&raw.join("num-node-list.csv.gz"), &format!("{}\n", graph.nodes));
     gz(&raw.join("num-edge-list.csv.gz"), &format!("{}\n", graph.edges.len()));
-    let rows: Vec<String> =
-        graph.x.chunks(WIDTH).map(|row| row.iter().map(f32::to_string).collect::<Vec<_>>().join(",")).collect();
+    let rows: Vec<String> = graph
+        .x
+        .chunks(WIDTH)
+        .map(|row| row.iter().map(f32::to_string).collect::<Vec<_>>().join(","))
+        .collect();
     gz(&raw.join("node-feat.csv.gz"), &lines(&rows));
     let labels: Vec<String> =
         graph.y.iter().map(|class| if *class < 0 { "nan".into() } else { class.to_string() }).collect();
@@ -281,7 +292,10 @@ fn write_ogb_binary(graph: &Graph, folder: &Path) {
     ];
     write_npz(&folder.join("raw/data.npz"), &members);
     let y: Vec<f32> = graph.y.iter().map(|&class| if class < 0 { f32::NAN } else { class as f32 }).collect();
-    write_npz(&folder.join("raw/node-label.npz"), &[("node_label", npy_f32(&format!("({}, 1)", graph.nodes), &y))]);
+    write_npz(
+        &folder.join("raw/node-label.npz"),
+        &[("node_label", npy_f32(&format!("({}, 1)", graph.nodes), &y))],
+    );
     write_ogb_splits(graph, folder);
 }
 
@@ -350,7 +364,9 @@ pub fn parquet_writer(file: &Path, schema: &str) -> SerializedFileWriter<File> {
 pub fn write_parquet_edges(graph: &Graph, file: &Path, name: Option<&dyn Fn(u64) -> String>) {
     let id = if name.is_some() { "BYTE_ARRAY" } else { "INT64" };
     let text = if name.is_some() { " (UTF8)" } else { "" };
-    let schema = format!("message edges {{ REQUIRED {id} src{text}; OPTIONAL {id} dst{text}; REQUIRED FLOAT weight; }}");
+    let schema = format!(
+        "message edges {{ REQUIRED {id} src{text}; OPTIONAL {id} dst{text}; REQUIRED FLOAT weight; }}"
+    );
     let mut writer = parquet_writer(file, &schema);
     let half = graph.edges.len() / 2;
     for range in [0..half, half..graph.edges.len()] {
@@ -364,8 +380,9 @@ pub fn write_parquet_edges(graph: &Graph, file: &Path, name: Option<&dyn Fn(u64)
                 column::<Int64Type>(&mut group, &integers(&targets), Some(&there), None);
             }
             Some(name) => {
-                let texts =
-                    |ids: &[u64]| ids.iter().map(|&id| ByteArray::from(name(id).as_str())).collect::<Vec<_>>();
+                let texts = |ids: &[u64]| {
+                    ids.iter().map(|&id| ByteArray::from(name(id).as_str())).collect::<Vec<_>>()
+                };
                 column::<ByteArrayType>(&mut group, &texts(&sources), None, None);
                 column::<ByteArrayType>(&mut group, &texts(&targets), Some(&there), None);
             }

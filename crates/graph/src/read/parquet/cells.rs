@@ -68,7 +68,9 @@ impl Cells {
         match (self, others) {
             (Self::Integers(a), Self::Integers(b)) => Self::Integers(weave(a, b)),
             (a, b) => {
-                let texts = |cells: &Self| (0..cells.len()).map(|row| cells.text(row).as_bytes().to_vec().into()).collect();
+                let texts = |cells: &Self| {
+                    (0..cells.len()).map(|row| cells.text(row).as_bytes().to_vec().into()).collect()
+                };
                 Self::Texts(weave(texts(&a), texts(&b)))
             }
         }
@@ -111,8 +113,10 @@ impl Column {
         let (mut definitions, mut repetitions) = (Vec::new(), Vec::new());
         let reader = &mut self.reader;
         let levels = (&mut definitions, &mut repetitions);
-        let (cells, rows) = guarded(&self.file, &place, || read_cells(reader, rows, levels))?
-            .ok_or_else(|| Error::input(&self.file, &place, "integers, floats, booleans or strings", "another type"))?;
+        let (cells, rows) =
+            guarded(&self.file, &place, || read_cells(reader, rows, levels))?.ok_or_else(|| {
+                Error::input(&self.file, &place, "integers, floats, booleans or strings", "another type")
+            })?;
         self.seen += rows as u64;
         Ok(Batch { cells, definitions, repetitions, rows })
     }
@@ -123,7 +127,9 @@ impl Column {
         let batch = self.read(rows)?;
         match batch.definitions.iter().position(|&level| level < self.present) {
             Some(row) => Err(self.wrong_at(first + row as u64, "a value", "null")),
-            None if batch.cells.len() != batch.rows => Err(self.wrong("one value per row", batch.cells.len())),
+            None if batch.cells.len() != batch.rows => {
+                Err(self.wrong("one value per row", batch.cells.len()))
+            }
             None => Ok(batch.cells),
         }
     }
@@ -187,13 +193,22 @@ impl Table {
         let opened = File::open(file).map_err(Error::io("open", file))?;
         let reader = guarded(file, "footer", || SerializedFileReader::new(opened))?;
         let metadata = reader.metadata();
-        let rows = metadata.row_groups().iter().map(|group| group.num_rows()).try_fold(0u64, |sum, rows| {
-            u64::try_from(rows).ok().and_then(|rows| sum.checked_add(rows))
-        });
+        let rows = metadata
+            .row_groups()
+            .iter()
+            .map(|group| group.num_rows())
+            .try_fold(0u64, |sum, rows| u64::try_from(rows).ok().and_then(|rows| sum.checked_add(rows)));
         let claimed = metadata.file_metadata().num_rows();
         match rows {
-            Some(rows) if Ok(rows) == u64::try_from(claimed) => Ok(Self { file: file.to_path_buf(), reader, rows }),
-            _ => Err(Error::input(file, "footer", "row groups that add up to all rows", format!("`{claimed}`"))),
+            Some(rows) if Ok(rows) == u64::try_from(claimed) => {
+                Ok(Self { file: file.to_path_buf(), reader, rows })
+            }
+            _ => Err(Error::input(
+                file,
+                "footer",
+                "row groups that add up to all rows",
+                format!("`{claimed}`"),
+            )),
         }
     }
 
@@ -246,7 +261,11 @@ impl Table {
     }
 
     /// Visits every batch of a column with the number of its first row.
-    fn each_batch(&self, column: usize, mut visit: impl FnMut(&Column, u64, Batch) -> Result<()>) -> Result<()> {
+    fn each_batch(
+        &self,
+        column: usize,
+        mut visit: impl FnMut(&Column, u64, Batch) -> Result<()>,
+    ) -> Result<()> {
         let mut first = 0;
         for group in 0..self.groups() {
             let mut column = self.column(group, column)?;
