@@ -1,5 +1,7 @@
 //! What every partitioner promises, and what its quality is, against brute force and reference numbers.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests may fail as tests do")]
+
 mod nasty;
 
 use archipelago_graph::Error;

@@ -1,5 +1,7 @@
 //! What a sampled batch promises, on a whole graph and on parts of it.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests may fail as tests do")]
+
 mod nasty;
 
 use archipelago_graph::dataset::{EdgeChunk, EdgeColumns, MemoryEdges};

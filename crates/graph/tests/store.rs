@@ -1,5 +1,7 @@
 //! What a store promises: the same graph as the dataset's, in parts; whole or not there; damage is named.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests may fail as tests do")]
+
 mod nasty;
 
 use archipelago_graph::dataset::{Dataset, EdgeChunk, EdgeColumns, Features, Labels, MemoryEdges};
@@ -189,6 +191,13 @@ fn global_ids_of_a_part_are_one_range_and_owners_are_found_past_empty_parts() {
     assert_eq!(part.halo(), [3, 4]);
     assert_eq!(store.part(PartId(0)).unwrap().owned(), 0);
     assert!(store.part(PartId(5)).unwrap_err().to_string().contains("no part 5"));
+}
+
+#[test]
+fn parts_can_be_shared_between_threads() {
+    fn shared<T: Send + Sync>() {}
+    shared::<Part>();
+    shared::<Store>();
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! What generated graphs promise: the counts asked for, the structure they are named after, the same bits always.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests may fail as tests do")]
+
 mod nasty;
 
 use archipelago_graph::dataset::{Dataset, EdgeChunk, Features, Labels};

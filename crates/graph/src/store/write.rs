@@ -2,7 +2,7 @@
 //!
 //! One pass over the edge stream sorts edges into one temporary bucket per part; then one part at a time is
 //! turned into compressed lists and written, its node columns copied row by row. Memory: 16 bytes per node, 64 MB
-//! of bucket buffers, and 4 bytes per in-edge of the largest part (24 with edge columns). Everything happens in a
+//! of bucket buffers, and 8 bytes per in-edge of the largest part (28 with edge columns). Everything happens in a
 //! staging folder that gets its name in the last step, so an error, a cancel or a kill leaves no half store.
 
 use super::bucket::{Buckets, fill};
