@@ -93,7 +93,7 @@ impl Kind {
     fn text(self) -> String {
         let lines = self.lines();
         let papers = lines.iter().any(|line| !line.paper.is_empty());
-        let mut table = Table::new(["name", "", if papers { "paper" } else { "" }]);
+        let mut table = Table::new(["name", "what it is", if papers { "paper" } else { "" }]);
         for line in lines {
             table.row([line.name.into(), line.summary.into(), line.paper.into()]);
         }

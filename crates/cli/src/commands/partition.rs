@@ -17,7 +17,7 @@ use std::time::Instant;
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   archi partition cora --parts 4 --method hash --out cora-4
-  archi partition edges.csv.gz --undirected --parts 8 --method fennel --out store
+  archi partition edges.csv.gz --undirected --parts 8 --method random --out store
   archi partition big --parts 16 --part-file big.graph.part.16 --out store --json
 
 `archi list partitioners` shows the methods.")]
@@ -129,8 +129,7 @@ fn parts_table(manifest: &Manifest) -> String {
     const SHOWN: usize = 32;
     let quality = &manifest.quality;
     let largest = quality.parts.iter().map(|part| part.in_edges).max().unwrap_or(0);
-    let mut table =
-        Table::new(["part", "nodes", "halo", "in-edges", "cut", "train", "valid", "test", "in-edges"]);
+    let mut table = Table::new(["part", "nodes", "halo", "in-edges", "cut", "train", "valid", "test", ""]);
     for (id, part) in quality.parts.iter().take(SHOWN).enumerate() {
         table.row([
             id.to_string(),

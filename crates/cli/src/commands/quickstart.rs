@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 const PARTS: u32 = 4;
+const METHOD: &str = "random";
 const EDGES_PER_NODE: u64 = 20;
 const FEATURES: usize = 64;
 const CLASSES: usize = 20;
@@ -136,10 +137,9 @@ impl Tour {
 
     fn partition(&self) -> anyhow::Result<()> {
         let (data, store) = (self.data(), self.store());
-        let method = method();
         step(2, "Cut it into 4 islands: nodes with their in-edges, and the halo those edges reach");
         command(format_args!(
-            "archi partition {} --parts {PARTS} --method {method} --out {}",
+            "archi partition {} --parts {PARTS} --method {METHOD} --out {}",
             data.display(),
             store.display()
         ));
@@ -149,7 +149,7 @@ impl Tour {
         let passes = Passes::default();
         let options = ReadOptions { progress: &passes, ..ReadOptions::default() };
         let mut dataset = read::open(&data, None, &options)?;
-        let cut = Cut::new(Some(method.to_owned()), None, PARTS, 0)?;
+        let cut = Cut::new(Some(METHOD.to_owned()), None, PARTS, 0)?;
         let manifest = cut.write(&mut dataset, &store, &passes)?;
         drop(passes);
         terminal::say(format_args!(
@@ -212,18 +212,11 @@ impl Tour {
             ("another model", format!("archi train --data {home}/store --model gat --out {home}-gat")),
             ("your own graph", "archi check my-edges.csv --undirected".to_owned()),
             ("everything there is to choose", "archi list".to_owned()),
-            ("this tour again", "archi quickstart --force".to_owned()),
+            ("this tour again", format!("archi quickstart --force --out {home}")),
         ] {
             terminal::say(format_args!("  {what:<34} {typed}"));
         }
     }
-}
-
-/// The best partitioner that needs nothing but the graph.
-fn method() -> &'static str {
-    let known = archipelago_graph::partition::PARTITIONERS;
-    let preferred = ["fennel", "ldg"].into_iter().find(|name| known.iter().any(|entry| entry.name == *name));
-    preferred.unwrap_or("random")
 }
 
 fn step(number: u32, what: &str) {

@@ -146,7 +146,7 @@ fn every(epochs: u64) -> u64 {
 
 fn epoch_bar(epochs: u64) -> ProgressBar {
     let bar = ProgressBar::new(epochs);
-    if let Ok(style) = ProgressStyle::with_template("epoch {pos}/{len} {bar:24} {msg}  {eta} left") {
+    if let Ok(style) = ProgressStyle::with_template("epoch {pos}/{len} {wide_bar} {msg}  {eta} left") {
         bar.set_style(style);
     }
     bar
@@ -170,6 +170,25 @@ pub fn summary(summary: &Summary, stated_bytes: Option<u64>) -> String {
         .collect();
     let stated = stated_bytes.map(|stated| format!(", {} were stated", units::bytes(stated)));
     super::table::facts([
+        ("last loss", format!("{:.4}", summary.train_loss)),
+        (
+            "time",
+            format!(
+                "{} per epoch (median), {} in all",
+                units::seconds(summary.epoch_secs_median),
+                units::seconds(summary.wall_secs)
+            ),
+        ),
+        (
+            "sent",
+            if kinds.is_empty() {
+                "nothing".into()
+            } else {
+                units::bytes(sent.total()) + ": " + &kinds.join(", ")
+            },
+        ),
+        ("peak memory", units::bytes(summary.peak_rss_bytes) + &stated.unwrap_or_default()),
+        ("weights", format!("sha256 {}", summary.weights_sha256)),
         (
             "test score",
             format!(
@@ -180,18 +199,6 @@ pub fn summary(summary: &Summary, stated_bytes: Option<u64>) -> String {
                 units::score(summary.valid_score)
             ),
         ),
-        ("last loss", format!("{:.4}", summary.train_loss)),
-        (
-            "time",
-            format!(
-                "{} per epoch (median), {} in all",
-                units::seconds(summary.epoch_secs_median),
-                units::seconds(summary.wall_secs)
-            ),
-        ),
-        ("sent", format!("{}: {}", units::bytes(sent.total()), kinds.join(", "))),
-        ("peak memory", units::bytes(summary.peak_rss_bytes) + &stated.unwrap_or_default()),
-        ("weights", format!("sha256 {}", summary.weights_sha256)),
     ])
 }
 

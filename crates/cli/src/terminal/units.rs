@@ -37,9 +37,9 @@ pub fn bytes(number: u64) -> String {
     format!("{value:.1} {}", UNITS[unit])
 }
 
-/// `0.21 s`, `3 min 12 s`
+/// `8.4 ms`, `0.21 s`, `3 min 12 s`
 pub fn seconds(secs: f64) -> String {
-    if secs < 0.01 {
+    if secs < 0.09995 {
         return format!("{:.1} ms", secs * 1e3);
     }
     if secs < 99.5 {

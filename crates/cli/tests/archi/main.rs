@@ -1,0 +1,9 @@
+//! The real binary, as a user meets it: stdout, stderr and exit code, and what it leaves on disk.
+
+mod bench;
+mod words;
+mod data;
+mod mistakes;
+mod runs;
+mod stopping;
+mod examples;

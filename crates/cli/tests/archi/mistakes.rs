@@ -1,0 +1,52 @@
+//! What a user who got something wrong is told.
+
+use crate::bench::Bench;
+use std::fs;
+
+#[test]
+fn every_mistake_is_named_with_a_remedy_and_exits_2() {
+    let bench = Bench::new();
+    bench.communities(200);
+    fs::write(bench.path("bad.csv"), "0,1\n1,x y\n").unwrap();
+    fs::write(bench.path("run.toml"), "[train]\nepochs = 5\nlearning_rate = 0.1\n").unwrap();
+    fs::write(bench.path("parts.part.2"), "0\n1\n7\n").unwrap();
+    bench.done("partition data --parts 2 --method random --out store");
+    let shown = bench.transcript(&[
+        "inspect nowhere",
+        "check nowhere",
+        "partition data --parts 2 --method randon --out other",
+        "partition data --parts 0 --method random --out other",
+        "partition data --parts 2 --method random --out store",
+        "partition data --parts 2 --part-file parts.part.2 --out other",
+        "generate smb --out other",
+        "train run.toml --data store --out run",
+        "train --data store --model gnc --out run",
+        "train --data store --set train.lr=fast --out run",
+        "train --data store --parts 3 --out run",
+        "train --data store --processes 2 --out run",
+        "train --data store",
+        "train --out run",
+        "resume data",
+        "infer data --out predictions.txt",
+        "verify data",
+        "lst",
+    ]);
+    insta::assert_snapshot!(shown);
+    let codes = shown.lines().filter(|line| line.starts_with("--- exit code"));
+    assert!(codes.into_iter().all(|line| line == "--- exit code 2"));
+    assert!(!bench.path("other").exists() && !bench.path("run").exists());
+}
+
+#[test]
+fn an_id_out_of_range_is_named_with_its_place() {
+    let bench = Bench::new();
+    bench.done("generate path --nodes 5 --out data");
+    let file = bench.path("data/edge_index.npy");
+    let mut bytes = fs::read(&file).unwrap();
+    let last = bytes.len() - 8;
+    bytes[last..].copy_from_slice(&99i64.to_le_bytes());
+    fs::write(&file, bytes).unwrap();
+    insta::assert_snapshot!(
+        bench.transcript(&["check data", "partition data --parts 2 --method hash --out store"])
+    );
+}

@@ -1,0 +1,109 @@
+//! Training, evaluating and predicting.
+
+use crate::bench::{Bench, epochs};
+use std::fs;
+
+#[test]
+fn a_run_leaves_everything_that_scripts_rely_on() {
+    let bench = Bench::new();
+    bench.communities(400);
+    let outcome = bench.done("train --data data --parts 2 --epochs 4 --out run --json");
+    let summary: serde_json::Value = serde_json::from_str(&outcome.stdout).unwrap();
+    assert_eq!((summary["epochs"].as_u64(), summary["parts"].as_u64()), (Some(4), Some(2)));
+    let lines = outcome.stderr.lines().filter(|line| line.starts_with("epoch "));
+    assert_eq!(lines.count(), 4, "{}", outcome.stderr);
+    for file in ["run.toml", "events.jsonl", "summary.json", "checkpoint/last", "checkpoint/best", "store"] {
+        assert!(bench.path("run").join(file).exists(), "{file} is missing");
+    }
+    assert_eq!(epochs(&bench.path("run")), 4);
+    for path in ["run", "run/checkpoint/best", "run/events.jsonl", "run/run.toml", "run/summary.json"] {
+        bench.done(&format!("inspect {path} --json"));
+    }
+
+    let again = bench.archi("train --data data --epochs 4 --out run");
+    assert_eq!(again.code, Some(2));
+    assert!(again.stderr.contains("archi resume run"), "{}", again.stderr);
+    let finished = bench.done("resume run");
+    assert!(finished.stderr.contains("finished already"), "{}", finished.stderr);
+}
+
+#[test]
+fn the_same_bits_come_out_for_any_number_of_threads() {
+    let bench = Bench::new();
+    bench.communities(400);
+    bench.done("partition data --parts 3 --method random --out store");
+    bench.done("train --data store --epochs 3 --threads 1 --out one");
+    bench.done("train --data store --epochs 3 --threads 4 --out four");
+    assert_eq!(bench.digest("one"), bench.digest("four"));
+}
+
+#[test]
+fn print_config_shows_a_run_file_that_gives_the_same_run() {
+    let bench = Bench::new();
+    let shown = bench.done("train --model gat --seed 7 --set model.heads=4 --print-config").stdout;
+    fs::write(bench.path("run.toml"), &shown).unwrap();
+    assert_eq!(bench.done("train run.toml --print-config").stdout, shown);
+    assert!(shown.contains("\nname = \"gat\"\n") && shown.contains("\nheads = 4\n"), "{shown}");
+}
+
+#[test]
+fn predictions_agree_in_all_formats_and_are_in_the_users_order() {
+    let bench = Bench::new();
+    bench.communities(400);
+    bench.done("partition data --parts 3 --method random --out store");
+    bench.done("train --data store --epochs 8 --out run");
+    for file in ["p.csv", "p.npy", "p.parquet"] {
+        bench.done(&format!("infer run --out {file}"));
+    }
+    bench.done("infer run --scores --embeddings --out all.csv");
+    bench.done("infer run --embeddings --out e.npy");
+    assert_eq!(bench.archi("infer run --scores --embeddings --out both.npy").code, Some(2));
+    assert!(bench.done("inspect e.npy").stdout.contains("(400, 64)"));
+
+    let text = fs::read_to_string(bench.path("p.csv")).unwrap();
+    let rows: Vec<(i64, i64)> = text.lines().skip(1).map(pair).collect();
+    assert!(rows.iter().enumerate().all(|(at, (node, _))| at as i64 == *node));
+    let classes: Vec<i64> = rows.iter().map(|(_, class)| *class).collect();
+    assert_eq!(npy(&bench, "p.npy"), classes);
+    let all = fs::read_to_string(bench.path("all.csv")).unwrap();
+    assert_eq!(all.lines().skip(1).map(|line| pair(line).1).collect::<Vec<_>>(), classes);
+
+    // Row i is node i: the share of right answers on the test nodes is the score that `evaluate` gives.
+    let (labels, test) = (npy(&bench, "data/y.npy"), npy(&bench, "data/test_idx.npy"));
+    let right = test.iter().filter(|&&node| labels[node as usize] == classes[node as usize]).count();
+    let scores: serde_json::Value = serde_json::from_str(&bench.done("evaluate run --json").stdout).unwrap();
+    assert_eq!(scores["test"].as_f64().unwrap(), right as f64 / test.len() as f64);
+    assert!(right * 2 > test.len(), "only {right} of {} are right", test.len());
+}
+
+#[test]
+fn quickstart_shows_every_step_and_can_be_taken_again() {
+    let bench = Bench::new();
+    let first = bench.done("quickstart --nodes 1000 --epochs 5 --out tour");
+    for typed in
+        ["archi generate sbm", "archi partition", "archi train", "archi evaluate", "What to try next"]
+    {
+        assert!(first.stderr.contains(typed), "{typed} is missing in {}", first.stderr);
+    }
+    let again = bench.done("quickstart --nodes 1000 --epochs 5 --out tour");
+    assert!(again.stderr.contains("is there already"), "{}", again.stderr);
+    let digest = bench.digest("tour/run");
+    bench.done("quickstart --nodes 1000 --epochs 5 --out tour --force");
+    assert_eq!(bench.digest("tour/run"), digest);
+
+    fs::write(bench.path("tour/mine.txt"), "precious").unwrap();
+    assert_eq!(bench.archi("quickstart --out tour").code, Some(2));
+}
+
+/// Node and class of a line of csv.
+fn pair(line: &str) -> (i64, i64) {
+    let mut cells = line.split(',').map(|cell| cell.parse().unwrap());
+    (cells.next().unwrap(), cells.next().unwrap())
+}
+
+/// A one-dimensional array of int64.
+fn npy(bench: &Bench, name: &str) -> Vec<i64> {
+    let bytes = fs::read(bench.path(name)).unwrap();
+    let start = 10 + usize::from(u16::from_le_bytes([bytes[8], bytes[9]]));
+    bytes[start..].chunks_exact(8).map(|number| i64::from_le_bytes(number.try_into().unwrap())).collect()
+}
