@@ -1,6 +1,6 @@
 //! Is this dataset fit to train on, and what would be assumed about it?
 //!
-//! One pass over the edges and one over each node column. Degrees take 16 bytes per node. Duplicate edges and
+//! One pass over the edges and one over each node column. Degrees take 24 bytes per node. Duplicate edges and
 //! missing reverses are counted exactly by sorting the edges as pairs of ids, which takes 16 bytes per edge;
 //! above [`LARGEST_EXACT`] edges this is not done and the report says so.
 

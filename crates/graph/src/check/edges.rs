@@ -4,7 +4,7 @@ use super::{Degrees, EdgeReport, Findings, LARGEST_EXACT};
 use crate::Result;
 use crate::dataset::{Dataset, EdgeChunk};
 use crate::progress::Progress;
-use rayon::slice::ParallelSliceMut;
+use rayon::prelude::*;
 
 /// Checks the edges of `dataset` and leaves them rewound.
 pub(super) fn check(
@@ -16,7 +16,7 @@ pub(super) fn check(
     let mut in_degrees = vec![0u64; dataset.nodes as usize];
     let mut out_degrees = in_degrees.clone();
     let mut pairs = (count <= LARGEST_EXACT).then(Vec::new);
-    let (mut self_loops, mut bad_weights) = (0, BadNumbers::default());
+    let (mut self_loops, mut bad_numbers) = (0, 0);
     progress.begin("checking edges", count, "edges");
     dataset.edges.rewind()?;
     let mut chunk = EdgeChunk::default();
@@ -26,15 +26,14 @@ pub(super) fn check(
             out_degrees[source as usize] += 1;
             in_degrees[target as usize] += 1;
         }
-        bad_weights.visit(&chunk.weights);
-        bad_weights.visit(&chunk.attributes);
+        bad_numbers += not_finite(&chunk.weights) + not_finite(&chunk.attributes);
         if let Some(pairs) = &mut pairs {
             pairs.extend(chunk.sources.iter().zip(&chunk.targets).map(|(&source, &target)| (source, target)));
         }
         progress.tick(chunk.len() as u64)?;
     }
     dataset.edges.rewind()?;
-    let exact = pairs.map(|pairs| compare(pairs, progress));
+    let exact = pairs.map(|pairs| compare(pairs, dataset.nodes, progress));
     let isolated = in_degrees.iter().zip(&out_degrees).filter(|(i, o)| **i + **o == 0).count() as u64;
     let report = EdgeReport {
         self_loops,
@@ -44,32 +43,33 @@ pub(super) fn check(
         in_degree: degrees(&in_degrees),
         out_degree: degrees(&out_degrees),
     };
-    if bad_weights.count > 0 {
-        findings.error(format!("{} edge weights or attributes are NaN or infinite", bad_weights.count));
+    if bad_numbers > 0 {
+        findings.error(format!("{bad_numbers} edge weights or attributes are NaN or infinite"));
     }
     describe(&report, dataset, findings);
     Ok(report)
 }
 
-#[derive(Default)]
-struct BadNumbers {
-    count: u64,
+fn not_finite(numbers: &[f32]) -> u64 {
+    numbers.iter().filter(|number| !number.is_finite()).count() as u64
 }
 
-impl BadNumbers {
-    fn visit(&mut self, numbers: &[f32]) {
-        self.count += numbers.iter().filter(|number| !number.is_finite()).count() as u64;
-    }
-}
-
-/// Duplicates, and distinct edges without their reverse, by sorting.
-fn compare(mut pairs: Vec<(u64, u64)>, progress: &dyn Progress) -> (u64, u64) {
+/// Duplicates, and distinct edges without their reverse, by sorting and then searching the row of each target.
+fn compare(mut pairs: Vec<(u64, u64)>, nodes: u64, progress: &dyn Progress) -> (u64, u64) {
     progress.begin("looking for duplicates", pairs.len() as u64, "edges");
     let all = pairs.len();
     pairs.par_sort_unstable();
     pairs.dedup();
-    let without =
-        pairs.iter().filter(|&&(source, target)| pairs.binary_search(&(target, source)).is_err()).count();
+    let mut starts = vec![0usize; nodes as usize + 1];
+    pairs.iter().for_each(|(source, _)| starts[*source as usize + 1] += 1);
+    for node in 0..nodes as usize {
+        starts[node + 1] += starts[node];
+    }
+    let has_reverse = |&(source, target): &(u64, u64)| {
+        let row = &pairs[starts[target as usize]..starts[target as usize + 1]];
+        row.binary_search(&(target, source)).is_ok()
+    };
+    let without = pairs.par_iter().filter(|pair| !has_reverse(pair)).count();
     ((all - pairs.len()) as u64, without as u64)
 }
 

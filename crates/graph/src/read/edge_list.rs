@@ -7,7 +7,7 @@
 
 use super::names::{Names, Nodes, is_dense, naming_note};
 use super::node_table::{self, NodeColumns};
-use super::text::{Lines, Separator, fields, is_blank, parse_f32, parse_id, unquoted};
+use super::text::{Lines, Separator, fields, is_blank, leading_id, parse_f32, parse_id, unquoted};
 use super::{Format, ReadOptions, name_of};
 use crate::dataset::{Dataset, EdgeChunk, EdgeColumns, EdgeStream, Features, Labels, Splits};
 use crate::progress::Progress;
@@ -121,9 +121,29 @@ impl Layout {
         Ok(Self { separator, header, source: 0, target: 1, weight })
     }
 
+    /// The common case, fast: a line that is two integers with one byte between them and nothing else.
+    fn parse_numbers<'a>(&self, line: &'a [u8]) -> Option<Edge<'a>> {
+        if (self.source, self.target, self.weight) != (0, 1, None) {
+            return None;
+        }
+        let (first, digits) = leading_id(line);
+        let between = *line.get(digits)?;
+        let (source, target) = (&line[..digits], &line[digits + 1..]);
+        let (second, rest) = leading_id(target);
+        let separates = match self.separator {
+            Separator::Byte(byte) => byte == between,
+            Separator::Blank => between == b' ',
+        };
+        let both = (1..=19).contains(&digits) && (1..=19).contains(&rest) && rest == target.len();
+        (separates && both).then_some(Edge { source, target, weight: 1.0, ids: Some((first, second)) })
+    }
+
     /// The fields of a data line, or what is wrong with it.
     fn parse<'a>(&self, line: &'a [u8]) -> std::result::Result<Edge<'a>, &'static str> {
-        let mut edge = Edge { source: &[], target: &[], weight: 1.0 };
+        if let Some(edge) = self.parse_numbers(line) {
+            return Ok(edge);
+        }
+        let mut edge = Edge { source: &[], target: &[], weight: 1.0, ids: None };
         let mut weighted = self.weight.is_none();
         for (column, field) in fields(line, self.separator).enumerate() {
             if column == self.source {
@@ -149,6 +169,25 @@ struct Edge<'a> {
     source: &'a [u8],
     target: &'a [u8],
     weight: f32,
+    /// Both ids, when they were seen to be integers on the way.
+    ids: Option<(u64, u64)>,
+}
+
+impl Edge<'_> {
+    /// Source and destination, when both are integers.
+    fn numbers(&self) -> Option<(u64, u64)> {
+        self.ids.or_else(|| Some((parse_id(self.source)?, parse_id(self.target)?)))
+    }
+
+    /// Source and destination as `nodes` numbers them, when it has them.
+    fn among(&self, nodes: &Nodes) -> Option<(u64, u64)> {
+        match nodes {
+            Nodes::Numbered(count) => self.numbers().filter(|(source, target)| source.max(target) < count),
+            Nodes::Named(names) => {
+                Some((names.find(&unquoted(self.source)?)?, names.find(&unquoted(self.target)?)?))
+            }
+        }
+    }
 }
 
 fn starts_with_ids(line: &[u8], separator: Separator) -> bool {
@@ -203,9 +242,9 @@ fn count_nodes(
     let (mut numbered, mut largest, mut edges) = (true, None, 0u64);
     each_edge(file, layout, progress, |edge| {
         edges += 1;
-        match (parse_id(edge.source), parse_id(edge.target)) {
-            (Some(source), Some(target)) => largest = largest.max(Some(source.max(target))),
-            _ => numbered = false,
+        match edge.numbers() {
+            Some((source, target)) => largest = largest.max(Some(source.max(target))),
+            None => numbered = false,
         }
         Ok(())
     })?;
@@ -276,14 +315,11 @@ impl TextEdges {
                 continue;
             }
             let parsed = self.layout.parse(line).map_err(str::to_owned).and_then(|edge| {
-                let ids = (number(&self.nodes, edge.source), number(&self.nodes, edge.target));
-                match ids {
-                    (Some(source), Some(target)) => Ok((source, target, edge.weight)),
-                    _ => Err(expected_ids(&self.nodes)),
-                }
+                let ids = edge.among(&self.nodes).ok_or_else(|| expected_ids(&self.nodes))?;
+                Ok((ids, edge.weight))
             });
             match parsed {
-                Ok((source, target, weight)) => {
+                Ok(((source, target), weight)) => {
                     chunk.sources.push(source);
                     chunk.targets.push(target);
                     if self.layout.weight.is_some() {
@@ -298,13 +334,6 @@ impl TextEdges {
         }
         self.seen += chunk.len() as u64;
         Ok(!chunk.is_empty())
-    }
-}
-
-fn number(nodes: &Nodes, field: &[u8]) -> Option<u64> {
-    match nodes {
-        Nodes::Numbered(count) => parse_id(field).filter(|id| id < count),
-        Nodes::Named(names) => names.find(&unquoted(field)?),
     }
 }
 

@@ -117,8 +117,21 @@ fn check_ending(file: &Path, gzip: bool, zstd: bool) -> Result<()> {
     Err(Error::input(file, "first bytes", wanted, "something else"))
 }
 
+/// The first line end, looked for eight bytes at a time: a byte of `x` is zero where it was one, and
+/// `(x - 0x01…) & !x & 0x80…` is not zero exactly when some byte of `x` is.
 fn find_newline(bytes: &[u8]) -> Option<usize> {
-    bytes.iter().position(|&byte| byte == b'\n')
+    const ONES: u64 = u64::MAX / 255;
+    let words = bytes.chunks_exact(8);
+    let mut at = 0;
+    for word in words {
+        let word = word.iter().rev().fold(0u64, |word, &byte| word << 8 | u64::from(byte));
+        let x = word ^ (ONES * u64::from(b'\n'));
+        if x.wrapping_sub(ONES) & !x & (ONES << 7) != 0 {
+            break;
+        }
+        at += 8;
+    }
+    bytes[at..].iter().position(|&byte| byte == b'\n').map(|rest| at + rest)
 }
 
 fn without_return(line: &[u8]) -> &[u8] {
@@ -199,18 +212,21 @@ pub(super) fn unquoted(field: &[u8]) -> Option<Cow<'_, str>> {
 
 /// A non-negative integer in decimal digits.
 pub(super) fn parse_id(field: &[u8]) -> Option<u64> {
-    if field.is_empty() || field.len() > 19 {
-        return None;
-    }
+    let (value, digits) = leading_id(field);
+    (digits == field.len() && (1..=19).contains(&digits)).then_some(value)
+}
+
+/// The integer that `text` begins with and how many digits it has; right for up to 19 digits.
+pub(super) fn leading_id(text: &[u8]) -> (u64, usize) {
     let mut value = 0u64;
-    for &byte in field {
+    for (at, byte) in text.iter().enumerate() {
         let digit = byte.wrapping_sub(b'0');
         if digit > 9 {
-            return None;
+            return (value, at);
         }
-        value = value * 10 + u64::from(digit);
+        value = value.wrapping_mul(10).wrapping_add(u64::from(digit));
     }
-    Some(value)
+    (value, text.len())
 }
 
 /// A number as `f32`.
@@ -223,5 +239,34 @@ pub(super) fn is_blank(line: &[u8]) -> bool {
     match line.trim_ascii_start().first() {
         None => true,
         Some(first) => matches!(first, b'#' | b'%'),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_line_end_is_found_where_it_first_stands(bytes in proptest::collection::vec(8u8..14, 0..40)) {
+            prop_assert_eq!(find_newline(&bytes), bytes.iter().position(|&byte| byte == b'\n'));
+        }
+
+        #[test]
+        fn an_id_is_exactly_a_run_of_digits(text in "[0-9]{0,21}[x -]?") {
+            let expected = text.parse::<u64>().ok().filter(|_| text.len() <= 19);
+            prop_assert_eq!(parse_id(text.as_bytes()), expected);
+        }
+    }
+
+    #[test]
+    fn quoted_fields_may_hold_the_separator_and_doubled_quotes() {
+        let line = br#"a,"b, ""c""", d "#;
+        let texts: Vec<_> =
+            fields(line, Separator::Byte(b',')).map(|field| unquoted(field).unwrap()).collect();
+        assert_eq!(texts, ["a", "b, \"c\"", "d"]);
+        let words: Vec<_> = fields(b" 1 \t 22  ", Separator::Blank).collect();
+        assert_eq!(words, [b"1".as_slice(), b"22"]);
     }
 }

@@ -6,6 +6,7 @@
 use crate::{Error, Result};
 use ::parquet::column::reader::ColumnReader;
 use ::parquet::data_type::ByteArray;
+use ::parquet::file::metadata::ParquetMetaData;
 use ::parquet::file::reader::{FileReader, SerializedFileReader};
 use std::borrow::Cow;
 use std::fs::File;
@@ -187,12 +188,31 @@ fn guarded<T>(file: &Path, place: &str, call: impl FnOnce() -> ::parquet::errors
     }
 }
 
+/// Every column chunk must lie inside the file: the `parquet` crate panics on negative offsets.
+fn check_chunks(file: &Path, metadata: &ParquetMetaData, bytes: u64) -> Result<()> {
+    for (group, columns) in metadata.row_groups().iter().enumerate() {
+        for chunk in columns.columns() {
+            let start = chunk.dictionary_page_offset().unwrap_or(chunk.data_page_offset());
+            let end = start.checked_add(chunk.compressed_size());
+            let inside = start >= 0 && chunk.compressed_size() >= 0 && chunk.data_page_offset() >= 0;
+            if !inside || end.is_none_or(|end| end as u64 > bytes) {
+                let place = format!("row group {group}, column {}", chunk.column_path());
+                let found = format!("{} bytes from byte {start}", chunk.compressed_size());
+                return Err(Error::input(file, place, format!("data inside a file of {bytes} bytes"), found));
+            }
+        }
+    }
+    Ok(())
+}
+
 impl Table {
     /// Reads the footer of `file`.
     pub(super) fn open(file: &Path) -> Result<Self> {
         let opened = File::open(file).map_err(Error::io("open", file))?;
+        let bytes = opened.metadata().map_err(Error::io("open", file))?.len();
         let reader = guarded(file, "footer", || SerializedFileReader::new(opened))?;
         let metadata = reader.metadata();
+        check_chunks(file, metadata, bytes)?;
         let rows = metadata
             .row_groups()
             .iter()
