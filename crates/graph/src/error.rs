@@ -117,10 +117,17 @@ impl Error {
 pub fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     known
         .iter()
-        .map(|candidate| (strsim::jaro_winkler(name, candidate), *candidate))
+        .map(|candidate| (likeness(name, candidate), *candidate))
         .filter(|(likeness, _)| *likeness > 0.75)
         .max_by(|a, b| a.0.total_cmp(&b.0))
         .map(|(_, candidate)| candidate)
+}
+
+/// From 0 to 1. Names of three letters with two of them swapped are far apart by Jaro and Winkler, but one slip
+/// of the finger is one slip of the finger.
+fn likeness(name: &str, candidate: &str) -> f64 {
+    let slip = name.len() > 2 && strsim::damerau_levenshtein(name, candidate) == 1;
+    strsim::jaro_winkler(name, candidate).max(if slip { 0.9 } else { 0.0 })
 }
 
 /// The sentence for an unknown `name` of some `kind`: what is known, and the nearest of it.
@@ -154,5 +161,7 @@ mod tests {
         let error =
             Error::Unknown { kind: "partitioner", name: "randon".into(), known: vec!["hash", "random"] };
         assert!(error.to_string().ends_with("hint: did you mean `random`?"), "{error}");
+        assert_eq!(nearest("gnc", &["sage", "gcn"]), Some("gcn"));
+        assert_eq!(nearest("resnet", &["sage", "gcn"]), None);
     }
 }

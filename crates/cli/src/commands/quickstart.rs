@@ -230,7 +230,7 @@ fn command(typed: std::fmt::Arguments<'_>) {
 /// Whether a result is there already, which is then said.
 fn kept(path: &Path) -> bool {
     if path.exists() {
-        terminal::say("  is there already, and kept");
+        terminal::say("  is there already, and kept; --force makes it anew");
     }
     path.exists()
 }

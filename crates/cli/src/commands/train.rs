@@ -5,11 +5,14 @@ use super::session::{Folder, is_store};
 use crate::terminal;
 use archipelago_graph::partition::PARTITIONERS;
 use archipelago_graph::{Error, Store};
-use archipelago_train::model::MODELS;
+use archipelago_train::model::{self, MODELS};
 use archipelago_train::run::RunConfig;
-use archipelago_train::strategy::STRATEGIES;
+use archipelago_train::strategy::{self, STRATEGIES};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+
+/// The largest number that a run file can hold.
+const TOML_MAX: u64 = i64::MAX as u64;
 
 /// Flags of `archi train`.
 #[derive(clap::Args)]
@@ -35,7 +38,7 @@ pub struct Args {
     #[arg(long, value_name = "NAME")]
     model: Option<String>,
     /// How many parts to cut a dataset into
-    #[arg(long, value_name = "P")]
+    #[arg(long, value_name = "P", value_parser = clap::value_parser!(u64).range(1..=u64::from(u32::MAX)))]
     parts: Option<u64>,
     /// How many processes
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -44,10 +47,10 @@ pub struct Args {
     #[arg(long, value_name = "T")]
     threads: Option<u64>,
     /// Passes over all training nodes
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=TOML_MAX))]
     epochs: Option<u64>,
     /// Seed of weights, dropout, sampling and shuffles
-    #[arg(long, value_name = "S")]
+    #[arg(long, value_name = "S", value_parser = clap::value_parser!(u64).range(..=TOML_MAX))]
     seed: Option<u64>,
     /// Give any key of the run file a value; may be repeated
     #[arg(long = "set", value_name = "SECTION.KEY=VALUE")]
@@ -88,6 +91,8 @@ impl Args {
                 .with_hint("runs over several processes need MPI: build archi with the cargo feature `mpi`")
                 .into());
         }
+        self.strategy.as_deref().map(strategy::find).transpose()?;
+        self.model.as_deref().map(model::find).transpose()?;
         let config = RunConfig::from_sources(self.file.as_deref(), &self.assignments())?;
         config.check_name("strategy.name", &STRATEGIES.iter().map(|e| e.name).collect::<Vec<_>>())?;
         config.check_name("model.name", &MODELS.iter().map(|e| e.name).collect::<Vec<_>>())?;

@@ -142,17 +142,21 @@ fn settle(text: &str) -> String {
 }
 
 fn settle_line(line: &str) -> String {
-    let is_number = |word: &str| word.trim_start_matches('(').parse::<f64>().is_ok();
     let words: Vec<&str> = line.split(' ').collect();
     let mut settled: Vec<String> = Vec::new();
-    for (at, word) in words.iter().enumerate() {
-        let unit = words.get(at + 1).map_or("", |next| next.trim_end_matches([',', ';', ')', ':']));
+    let mut at = 0;
+    while at < words.len() {
+        let next = words.get(at + 1).copied().unwrap_or_default();
+        let unit = next.trim_end_matches([',', ';', ')', ':']);
         let memory = line.contains("memory") && ["B", "kB", "MB", "GB"].contains(&unit);
-        if is_number(word) && (["s", "ms", "min"].contains(&unit) || memory) {
-            settled.push("[N]".into());
+        if words[at].parse::<f64>().is_ok() && (["s", "ms", "min"].contains(&unit) || memory) {
+            let what = if memory { "[BYTES]" } else { "[TIME]" };
+            settled.push(next.replacen(unit, what, 1));
+            at += 1;
         } else {
-            settled.push((*word).into());
+            settled.push(words[at].into());
         }
+        at += 1;
     }
     settled.join(" ")
 }

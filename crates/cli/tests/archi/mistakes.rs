@@ -21,6 +21,8 @@ fn every_mistake_is_named_with_a_remedy_and_exits_2() {
         "generate smb --out other",
         "train run.toml --data store --out run",
         "train --data store --model gnc --out run",
+        "train --data store --strategy ful --out run",
+        "train --data store --epochs 0 --out run",
         "train --data store --set train.lr=fast --out run",
         "train --data store --parts 3 --out run",
         "train --data store --processes 2 --out run",
@@ -49,4 +51,19 @@ fn an_id_out_of_range_is_named_with_its_place() {
     insta::assert_snapshot!(
         bench.transcript(&["check data", "partition data --parts 2 --method hash --out store"])
     );
+}
+
+#[test]
+fn a_dataset_that_is_not_fit_to_train_on_is_reported_on_stdout_with_exit_code_2() {
+    let bench = Bench::new();
+    bench.communities(100);
+    let file = bench.path("data/x.npy");
+    let mut bytes = fs::read(&file).unwrap();
+    let last = bytes.len() - 4;
+    bytes[last..].copy_from_slice(&f32::NAN.to_le_bytes());
+    fs::write(&file, bytes).unwrap();
+    let outcome = bench.archi("check data");
+    assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(2), ""));
+    assert!(outcome.stdout.contains("error: ") && outcome.stdout.contains("NaN"), "{}", outcome.stdout);
+    assert!(outcome.stdout.ends_with("not fit to train on: 1 error\n"), "{}", outcome.stdout);
 }
