@@ -2,7 +2,7 @@
 //!
 //! Opening checks in one pass everything that later code indexes with (list offsets, source rows, split rows,
 //! classes, edge types, feature columns), so a damaged file is an error here and never an index out of bounds
-//! later. Checksums are not looked at; that is [`verify`](super::verify)'s business.
+//! later. Checksums are not looked at; that is [`verify`](super::verify())'s business.
 
 use super::layout;
 use super::manifest::{FeatureKind, LabelKind, Manifest, PartEntry, damaged};

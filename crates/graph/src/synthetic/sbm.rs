@@ -194,6 +194,8 @@ pub fn generate(options: &SbmOptions, progress: &dyn Progress) -> Result<Dataset
 struct Ring {
     /// Where each node's mass begins, and the total.
     mass: Vec<f64>,
+    /// The node at each of `nodes` equidistant points: where the search for a point begins.
+    guide: Vec<u32>,
     /// First node of each community, and the number of nodes.
     starts: Vec<usize>,
 }
@@ -209,17 +211,33 @@ impl Ring {
         let ends = cumulative((0..communities).map(size));
         let total = ends[communities].max(f64::MIN_POSITIVE);
         let starts = ends.iter().map(|end| (end / total * nodes as f64).round() as usize).collect();
-        Self { mass: cumulative(masses(options).into_iter()), starts }
+        let mass = cumulative(masses(options).into_iter());
+        let step = mass[nodes] / nodes as f64;
+        let guide = (0..nodes).scan(0, |node, point| {
+            while *node + 1 < nodes && mass[*node + 1] <= point as f64 * step {
+                *node += 1;
+            }
+            Some(*node as u32)
+        });
+        Self { guide: guide.collect(), mass, starts }
     }
 
     fn total(&self) -> f64 {
         self.mass[self.mass.len() - 1]
     }
 
-    /// The node whose stretch of mass holds `point`.
+    /// The node whose stretch of mass holds `point`; a few steps from the guide, whatever the number of nodes.
     fn node_at(&self, point: f64) -> usize {
-        let after = self.mass.partition_point(|&begin| begin <= point);
-        after.clamp(1, self.mass.len() - 1) - 1
+        let last = self.guide.len() - 1;
+        let near = (point / self.total() * self.guide.len() as f64) as usize;
+        let mut node = self.guide[near.min(last)] as usize;
+        while node > 0 && self.mass[node] > point {
+            node -= 1;
+        }
+        while node < last && self.mass[node + 1] <= point {
+            node += 1;
+        }
+        node
     }
 
     fn community_of(&self, node: usize) -> usize {
