@@ -15,6 +15,11 @@ use super::rows_per_task;
 /// Edges whose weights are computed together.
 pub(crate) const BLOCK: usize = 32;
 
+/// Floats for a number per head, padded to whole registers of any instruction set.
+pub(crate) fn padded(heads: usize) -> usize {
+    heads.next_multiple_of(16)
+}
+
 /// Dropout of attention coefficients, keyed by both ends of an edge and the head.
 #[derive(Debug, Clone, Copy)]
 pub struct EdgeDropout<'a> {

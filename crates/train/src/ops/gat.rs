@@ -9,7 +9,7 @@
 
 use std::ops::Range;
 
-use super::attention::{BLOCK, EdgeDropout, add_weighted, dot};
+use super::attention::{BLOCK, EdgeDropout, add_weighted, dot, padded};
 use super::epilogue::load;
 use super::isa::{Simd, exp, kernel};
 use super::pool::{Pool, Shared};
@@ -45,29 +45,36 @@ pub fn gat(pool: &Pool, job: &Gat, z: Rows, targets: Targets, out: &mut [f32], l
     let first = targets.first();
     let (out, lse) = (Shared::new(out), Shared::new(lse));
     targets.for_chunks(pool, job.offsets, edges_per_task(z.width), |chunk| {
-        forward_chunk(job, &z, &chunk, first, out, lse);
+        with_scratch((BLOCK + 2) * padded(job.heads), |buffer| {
+            forward_chunk(job, &z, &chunk, first, out, lse, buffer);
+        });
     });
 }
 
 kernel! {
-    fn forward_chunk<S>(job: &Gat, z: &Rows, chunk: &Chunk, first: usize, out: Shared<f32>, lse: Shared<f32>) {
-        let stride = job.heads.next_multiple_of(S::N);
-        with_scratch((BLOCK + 2) * stride, |buffer| {
-            let (scores, state) = buffer.split_at_mut(BLOCK * stride);
-            let (highest, total) = state.split_at_mut(stride);
-            let mut running = Running { highest, total };
-            for k in 0..chunk.len() {
-                let i = chunk.target(k);
-                // SAFETY: targets of different chunks are different rows.
-                let (out, lse) = unsafe {
-                    (out.part((i - first) * z.width, z.width), lse.part((i - first) * job.heads, job.heads))
-                };
-                out.fill(0.0);
-                running.reset();
-                attend::<S>(job, z, i, scores, &mut running, out);
-                running.finish(job.heads, out, lse);
-            }
-        });
+    fn forward_chunk<S>(
+        job: &Gat,
+        z: &Rows,
+        chunk: &Chunk,
+        first: usize,
+        out: Shared<f32>,
+        lse: Shared<f32>,
+        buffer: &mut [f32],
+    ) {
+        let (heads, stride) = (job.heads, job.heads.next_multiple_of(S::N));
+        let (scores, state) = buffer.split_at_mut(BLOCK * stride);
+        let (highest, total) = state.split_at_mut(stride);
+        let mut running = Running { highest, total: &mut total[..stride] };
+        for k in 0..chunk.len() {
+            let i = chunk.target(k);
+            // SAFETY: targets of different chunks are different rows.
+            let (out, lse) =
+                unsafe { (out.part((i - first) * z.width, z.width), lse.part((i - first) * heads, heads)) };
+            out.fill(0.0);
+            running.reset();
+            attend::<S>(job, z, i, scores, &mut running, out);
+            running.finish(heads, out, lse);
+        }
     }
 }
 
@@ -168,25 +175,34 @@ pub fn gat_backward(
             let part = unsafe { shared.part(c * len, len) };
             part.fill(0.0);
             let rows = edge_range(job.offsets, &sources, chunks, c);
-            backward_rows(job, saved, rows, sources.start, dz, dp, part);
+            with_scratch(3 * BLOCK * padded(job.heads), |buffer| {
+                backward_rows(job, saved, rows, sources.start, dz, dp, part, buffer);
+            });
         });
         add_in_order(pool, parts, target_scores);
     });
 }
 
 kernel! {
-    fn backward_rows<S>(job: &Gat, saved: &GatBackward, rows: Range<usize>, first: usize, dz: Shared<f32>, dp: Shared<f32>, dq: &mut [f32]) {
-        let stride = job.heads.next_multiple_of(S::N);
+    fn backward_rows<S>(
+        job: &Gat,
+        saved: &GatBackward,
+        rows: Range<usize>,
+        first: usize,
+        dz: Shared<f32>,
+        dp: Shared<f32>,
+        dq: &mut [f32],
+        buffer: &mut [f32],
+    ) {
         let (heads, width) = (job.heads, saved.z.width);
-        with_scratch(3 * BLOCK * stride, |buffer| {
-            for j in rows {
-                // SAFETY: sources of different chunks are different rows.
-                let (dz, dp) = unsafe { (dz.part((j - first) * width, width), dp.part((j - first) * heads, heads)) };
-                dz.fill(0.0);
-                dp.fill(0.0);
-                backward_row::<S>(job, saved, j, buffer, dz, dp, dq);
-            }
-        });
+        for j in rows {
+            // SAFETY: sources of different chunks are different rows.
+            let (dz, dp) =
+                unsafe { (dz.part((j - first) * width, width), dp.part((j - first) * heads, heads)) };
+            dz.fill(0.0);
+            dp.fill(0.0);
+            backward_row::<S>(job, saved, j, buffer, dz, dp, dq);
+        }
     }
 }
 
@@ -257,14 +273,14 @@ fn coefficients<S: Simd>(
         let n = S::N.min(heads - v);
         // SAFETY: `v + n` heads are in all slices, and the rows of `out` are padded to whole registers.
         unsafe {
-            let part = |at: usize| load::<S>(target[at + v..at + v + n].as_ptr(), n);
-            let raw = S::add(load::<S>(p[v..v + n].as_ptr(), n), part(0));
+            let [q, lse, d] = [0, heads, 2 * heads].map(|at| target[at + v..at + v + n].as_ptr());
+            let raw = S::add(load::<S>(p[v..v + n].as_ptr(), n), load::<S>(q, n));
             let score = S::max(raw, S::mul(raw, S::splat(job.slope)));
-            let a = exp::<S>(S::sub(score, part(heads)));
+            let a = exp::<S>(S::sub(score, load::<S>(lse, n)));
             let l = S::add(S::keep(S::splat(1.0 - job.slope), S::gt(raw, zero)), S::splat(job.slope));
             S::store(kept[v..v + S::N].as_mut_ptr(), a);
             S::store(slope[v..v + S::N].as_mut_ptr(), l);
-            S::store(offset[v..v + S::N].as_mut_ptr(), S::mul(S::mul(a, l), part(2 * heads)));
+            S::store(offset[v..v + S::N].as_mut_ptr(), S::mul(S::mul(a, l), load::<S>(d, n)));
         }
     }
     if let Some(dropout) = &job.dropout {

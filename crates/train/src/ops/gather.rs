@@ -101,7 +101,10 @@ fn gather_block<S: Simd, const K: usize, const PARTIAL: bool>(
         add_row::<S, K, PARTIAL>(&mut sum, scale, &rows.row(j as usize)[c..]);
     }
     if let Some(scale) = graph.target_scale {
-        sum = sum.map(|v| S::mul(v, S::splat(scale[i])));
+        let scale = S::splat(scale[i]);
+        for v in &mut sum {
+            *v = S::mul(*v, scale);
+        }
     }
     if let Some(scale) = graph.self_scale
         && i < rows.split

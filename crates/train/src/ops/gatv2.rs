@@ -8,7 +8,7 @@
 
 use std::ops::Range;
 
-use super::attention::{BLOCK, EdgeDropout, add_weighted, axpy, dot};
+use super::attention::{BLOCK, EdgeDropout, add_weighted, axpy, dot, padded};
 use super::epilogue::{load, store};
 use super::isa::{Simd, kernel};
 use super::pool::{Pool, Shared};
@@ -90,28 +90,36 @@ pub fn gatv2(pool: &Pool, job: &Gatv2, targets: Targets, out: &mut [f32], lse: &
     let first = targets.first();
     let (out, lse) = (Shared::new(out), Shared::new(lse));
     targets.for_chunks(pool, job.offsets, edges_per_task(job.sources.width), |chunk| {
-        forward_chunk(job, &chunk, first, out, lse);
+        with_scratch((BLOCK + 2) * padded(job.heads), |buffer| {
+            forward_chunk(job, &chunk, first, out, lse, buffer);
+        });
     });
 }
 
 kernel! {
-    fn forward_chunk<S>(job: &Gatv2, chunk: &Chunk, first: usize, out: Shared<f32>, lse: Shared<f32>) {
-        let (stride, width) = (job.heads.next_multiple_of(S::N), job.sources.width);
-        with_scratch((BLOCK + 2) * stride, |buffer| {
-            let (scores, state) = buffer.split_at_mut(BLOCK * stride);
-            scores.fill(0.0);
-            let (highest, total) = state.split_at_mut(stride);
-            let mut running = Running { highest, total };
-            for k in 0..chunk.len() {
-                let i = chunk.target(k);
-                // SAFETY: targets of different chunks are different rows.
-                let (out, lse) = unsafe { (out.part((i - first) * width, width), lse.part((i - first) * job.heads, job.heads)) };
-                out.fill(0.0);
-                running.reset();
-                attend::<S>(job, i, scores, &mut running, out);
-                running.finish(job.heads, out, lse);
-            }
-        });
+    fn forward_chunk<S>(
+        job: &Gatv2,
+        chunk: &Chunk,
+        first: usize,
+        out: Shared<f32>,
+        lse: Shared<f32>,
+        buffer: &mut [f32],
+    ) {
+        let (heads, width, stride) = (job.heads, job.sources.width, job.heads.next_multiple_of(S::N));
+        let (scores, state) = buffer.split_at_mut(BLOCK * stride);
+        scores.fill(0.0);
+        let (highest, total) = state.split_at_mut(stride);
+        let mut running = Running { highest, total: &mut total[..stride] };
+        for k in 0..chunk.len() {
+            let i = chunk.target(k);
+            // SAFETY: targets of different chunks are different rows.
+            let (out, lse) =
+                unsafe { (out.part((i - first) * width, width), lse.part((i - first) * heads, heads)) };
+            out.fill(0.0);
+            running.reset();
+            attend::<S>(job, i, scores, &mut running, out);
+            running.finish(heads, out, lse);
+        }
     }
 }
 
@@ -165,40 +173,48 @@ pub fn gatv2_backward_targets(
             // SAFETY: each chunk has its own part.
             let part = unsafe { shared.part(c * len, len) };
             part.fill(0.0);
-            target_rows(job, packed, grad, edge_range(job.offsets, &(0..targets), chunks, c), dr, part);
+            let rows = edge_range(job.offsets, &(0..targets), chunks, c);
+            with_scratch(2 * padded(job.heads), |buffer| {
+                buffer.fill(0.0);
+                target_rows(job, packed, grad, rows, dr, part, buffer);
+            });
         });
         add_in_order(pool, parts, datt);
     });
 }
 
 kernel! {
-    fn target_rows<S>(job: &Gatv2, packed: &[f32], grad: &[f32], rows: Range<usize>, dr: Shared<f32>, datt: &mut [f32]) {
-        let (stride, width, heads) = (job.heads.next_multiple_of(S::N), job.sources.width, job.heads);
-        let c = width / heads;
-        with_scratch(2 * stride, |buffer| {
-            buffer.fill(0.0);
-            let (kept, ds) = buffer.split_at_mut(stride);
-            for i in rows {
-                // SAFETY: targets of different chunks are different rows.
-                let dr = unsafe { dr.part(i * width, width) };
-                dr.fill(0.0);
-                let edges = job.offsets[i] as usize..job.offsets[i + 1] as usize;
-                let (last, own) = (edges.end, usize::from(job.self_loops));
-                for e in edges.start..edges.end + own {
-                    if let Some(&ahead) = job.neighbors.get(e + AHEAD) {
-                        job.sources.prefetch::<S>(ahead as usize);
-                    }
-                    let j = if e < last { job.neighbors[e] as usize } else { i };
-                    job.gradients::<S>(packed, &grad[i * width..][..width], j, i, e >= last, kept, ds);
-                    for (h, &ds) in ds[..heads].iter().enumerate() {
-                        let head = h * c..(h + 1) * c;
-                        let (l, r, att) = (&job.sources.row(j)[head.clone()], &job.target_row(i)[head.clone()], &job.att[head.clone()]);
-                        pull_back::<S>(ds, att, l, r, job.slope, &mut dr[head.clone()]);
-                        leaky_axpy::<S>(ds, l, r, job.slope, &mut datt[head]);
-                    }
+    fn target_rows<S>(
+        job: &Gatv2,
+        packed: &[f32],
+        grad: &[f32],
+        rows: Range<usize>,
+        dr: Shared<f32>,
+        datt: &mut [f32],
+        buffer: &mut [f32],
+    ) {
+        let (width, heads) = (job.sources.width, job.heads);
+        for i in rows {
+            // SAFETY: targets of different chunks are different rows.
+            let dr = unsafe { dr.part(i * width, width) };
+            dr.fill(0.0);
+            let (start, last) = (job.offsets[i] as usize, job.offsets[i + 1] as usize);
+            for e in start..last + usize::from(job.self_loops) {
+                if let Some(&ahead) = job.neighbors.get(e + AHEAD) {
+                    job.sources.prefetch::<S>(ahead as usize);
+                }
+                let j = if e < last { job.neighbors[e] as usize } else { i };
+                let (kept, ds) = buffer.split_at_mut(padded(heads));
+                job.gradients::<S>(packed, &grad[i * width..][..width], j, i, e >= last, kept, ds);
+                let (l, r) = (job.sources.row(j), job.target_row(i));
+                for (h, &ds) in ds[..heads].iter().enumerate() {
+                    let c = h * width / heads..(h + 1) * width / heads;
+                    let (l, r) = (&l[c.clone()], &r[c.clone()]);
+                    pull_back::<S>(ds, &job.att[c.clone()], l, r, job.slope, &mut dr[c.clone()]);
+                    leaky_axpy::<S>(ds, l, r, job.slope, &mut datt[c]);
                 }
             }
-        });
+        }
     }
 }
 
@@ -213,41 +229,48 @@ pub fn gatv2_backward_sources(
 ) {
     let (first, dl) = (sources.start, Shared::new(dl));
     Targets::Range(sources).for_chunks(pool, job.offsets, edges_per_task(job.sources.width), |chunk| {
-        source_rows(job, packed, grad, &chunk, first, dl);
+        with_scratch(2 * padded(job.heads), |buffer| {
+            buffer.fill(0.0);
+            source_rows(job, packed, grad, &chunk, first, dl, buffer);
+        });
     });
 }
 
 kernel! {
-    fn source_rows<S>(job: &Gatv2, packed: &[f32], grad: &[f32], chunk: &Chunk, first: usize, dl: Shared<f32>) {
-        let (stride, width, heads) = (job.heads.next_multiple_of(S::N), job.sources.width, job.heads);
-        let (c, targets) = (width / heads, packed.len() / (3 * heads));
+    fn source_rows<S>(
+        job: &Gatv2,
+        packed: &[f32],
+        grad: &[f32],
+        chunk: &Chunk,
+        first: usize,
+        dl: Shared<f32>,
+        buffer: &mut [f32],
+    ) {
+        let (width, heads) = (job.sources.width, job.heads);
         let grads = Rows::local(grad, width);
-        with_scratch(2 * stride, |buffer| {
-            buffer.fill(0.0);
-            let (kept, ds) = buffer.split_at_mut(stride);
-            for k in 0..chunk.len() {
-                let j = chunk.target(k);
-                // SAFETY: sources of different chunks are different rows.
-                let dl = unsafe { dl.part((j - first) * width, width) };
-                dl.fill(0.0);
-                let edges = job.offsets[j] as usize..job.offsets[j + 1] as usize;
-                let (last, own) = (edges.end, job.self_loops && j < job.sources.split && j < targets);
-                for e in edges.start..edges.end + usize::from(own) {
-                    if let Some(&ahead) = job.neighbors.get(e + AHEAD) {
-                        grads.prefetch::<S>(ahead as usize);
-                    }
-                    let i = if e < last { job.neighbors[e] as usize } else { j };
-                    let g = grads.row(i);
-                    job.gradients::<S>(packed, g, j, i, e >= last, kept, ds);
-                    for h in 0..heads {
-                        let head = h * c..(h + 1) * c;
-                        let (l, r, att) = (&job.sources.row(j)[head.clone()], &job.target_row(i)[head.clone()], &job.att[head.clone()]);
-                        axpy::<S>(kept[h], &g[head.clone()], &mut dl[head.clone()]);
-                        pull_back::<S>(ds[h], att, l, r, job.slope, &mut dl[head]);
-                    }
+        for k in 0..chunk.len() {
+            let j = chunk.target(k);
+            // SAFETY: sources of different chunks are different rows.
+            let dl = unsafe { dl.part((j - first) * width, width) };
+            dl.fill(0.0);
+            let (start, last) = (job.offsets[j] as usize, job.offsets[j + 1] as usize);
+            let own = job.self_loops && j < job.sources.split && j < packed.len() / (3 * heads);
+            for e in start..last + usize::from(own) {
+                if let Some(&ahead) = job.neighbors.get(e + AHEAD) {
+                    grads.prefetch::<S>(ahead as usize);
+                }
+                let i = if e < last { job.neighbors[e] as usize } else { j };
+                let (kept, ds) = buffer.split_at_mut(padded(heads));
+                job.gradients::<S>(packed, grads.row(i), j, i, e >= last, kept, ds);
+                let (l, r, g) = (job.sources.row(j), job.target_row(i), grads.row(i));
+                for h in 0..heads {
+                    let c = h * width / heads..(h + 1) * width / heads;
+                    let dl = &mut dl[c.clone()];
+                    axpy::<S>(kept[h], &g[c.clone()], dl);
+                    pull_back::<S>(ds[h], &job.att[c.clone()], &l[c.clone()], &r[c], job.slope, dl);
                 }
             }
-        });
+        }
     }
 }
 
@@ -268,37 +291,56 @@ fn for_lanes<S: Simd>(l: &[f32], r: &[f32], slope: f32, mut each: impl FnMut(usi
 fn leaky_dot<S: Simd>(att: &[f32], l: &[f32], r: &[f32], slope: f32) -> f32 {
     let mut sum = S::splat(0.0);
     // SAFETY: the slice checks the bounds.
-    for_lanes::<S>(l, r, slope, |c, n, _, leaky| {
-        sum = S::fma(leaky, unsafe { load::<S>(att[c..c + n].as_ptr(), n) }, sum)
-    });
+    for_lanes::<S>(
+        l,
+        r,
+        slope,
+        #[inline(always)]
+        |c, n, _, leaky| sum = S::fma(leaky, unsafe { load::<S>(att[c..c + n].as_ptr(), n) }, sum),
+    );
     S::sum(sum)
 }
 
 /// `out += ds * LeakyReLU(l + r)`.
 #[inline(always)]
 fn leaky_axpy<S: Simd>(ds: f32, l: &[f32], r: &[f32], slope: f32, out: &mut [f32]) {
-    for_lanes::<S>(l, r, slope, |c, n, _, leaky| {
-        let out = &mut out[c..c + n];
-        // SAFETY: `out` has `n` floats.
-        unsafe { store::<S>(out.as_mut_ptr(), n, S::fma(S::splat(ds), leaky, load::<S>(out.as_ptr(), n))) };
-    });
+    for_lanes::<S>(
+        l,
+        r,
+        slope,
+        #[inline(always)]
+        |c, n, _, leaky| {
+            let out = &mut out[c..c + n];
+            // SAFETY: `out` has `n` floats.
+            unsafe {
+                store::<S>(out.as_mut_ptr(), n, S::fma(S::splat(ds), leaky, load::<S>(out.as_ptr(), n)))
+            };
+        },
+    );
 }
 
 /// `out += ds * att * LeakyReLU'(l + r)`.
 #[inline(always)]
 fn pull_back<S: Simd>(ds: f32, att: &[f32], l: &[f32], r: &[f32], slope: f32, out: &mut [f32]) {
-    for_lanes::<S>(l, r, slope, |c, n, t, _| {
-        let (att, out) = (&att[c..c + n], &mut out[c..c + n]);
-        let steep = S::add(S::keep(S::splat(ds - ds * slope), S::gt(t, S::splat(0.0))), S::splat(ds * slope));
-        // SAFETY: both have `n` floats.
-        unsafe {
-            store::<S>(
-                out.as_mut_ptr(),
-                n,
-                S::fma(steep, load::<S>(att.as_ptr(), n), load::<S>(out.as_ptr(), n)),
-            )
-        };
-    });
+    for_lanes::<S>(
+        l,
+        r,
+        slope,
+        #[inline(always)]
+        |c, n, t, _| {
+            let (att, out) = (&att[c..c + n], &mut out[c..c + n]);
+            let steep =
+                S::add(S::keep(S::splat(ds - ds * slope), S::gt(t, S::splat(0.0))), S::splat(ds * slope));
+            // SAFETY: both have `n` floats.
+            unsafe {
+                store::<S>(
+                    out.as_mut_ptr(),
+                    n,
+                    S::fma(steep, load::<S>(att.as_ptr(), n), load::<S>(out.as_ptr(), n)),
+                )
+            };
+        },
+    );
 }
 
 #[cfg(test)]

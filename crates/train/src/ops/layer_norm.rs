@@ -106,18 +106,24 @@ pub fn layer_norm_backward(
 }
 
 kernel! {
-    fn forward_row<S>(norm: &LayerNorm, after: &Epilogue, i: usize, x: &[f32], y: &mut [f32], mask: &mut [u8]) -> (f32, f32) {
+    fn forward_row<S>(
+        norm: &LayerNorm,
+        after: &Epilogue,
+        i: usize,
+        x: &[f32],
+        y: &mut [f32],
+        mask: &mut [u8],
+    ) -> (f32, f32) {
         let width = x.len();
-        let mean = fold::<S>(width, |c, n| lanes::<S>(x, c, n)) / width as f32;
-        let centred = |c, n| {
-            let d = S::sub(lanes::<S>(x, c, n), S::splat(mean));
-            if n == S::N { d } else { S::keep(d, (1 << n) - 1) }
-        };
-        let variance = fold::<S>(width, |c, n| S::mul(centred(c, n), centred(c, n))) / width as f32;
+        let mean = fold::<S>(width, #[inline(always)] |c, n| lanes::<S>(x, c, n)) / width as f32;
+        let variance = fold::<S>(width, #[inline(always)] |c, n| {
+            let d = centred::<S>(x, mean, c, n);
+            S::mul(d, d)
+        }) / width as f32;
         let rstd = 1.0 / (variance + norm.epsilon).sqrt();
         for c in (0..width).step_by(S::N) {
             let n = S::N.min(width - c);
-            let z = S::mul(centred(c, n), S::splat(rstd));
+            let z = S::mul(centred::<S>(x, mean, c, n), S::splat(rstd));
             let v = S::fma(z, lanes::<S>(norm.gamma, c, n), lanes::<S>(norm.beta, c, n));
             // SAFETY: `y` is as long as `x`.
             unsafe { store::<S>(y.as_mut_ptr().add(c), n, v) };
@@ -128,29 +134,60 @@ kernel! {
 }
 
 kernel! {
-    fn row_backward<S>(gamma: &[f32], after: &EpilogueBackward, saved: &Saved, i: usize, grad: &mut [f32], sums: &mut [f32]) {
+    fn row_backward<S>(
+        gamma: &[f32],
+        after: &EpilogueBackward,
+        saved: &Saved,
+        i: usize,
+        grad: &mut [f32],
+        sums: &mut [f32],
+    ) {
         let width = grad.len();
         let x = &saved.x[i * width..][..width];
         let stride = if after.masked { width.div_ceil(8) } else { 0 };
         let output = if saved.y.is_empty() { saved.y } else { &saved.y[i * width..][..width] };
         backward_row::<S>(after, &saved.mask[i * stride..][..stride], output, grad);
         let (mean, rstd) = (saved.mean[i], saved.rstd[i]);
-        let (dgamma, dbeta) = sums.split_at_mut(width);
-        for c in 0..width {
-            dgamma[c] += grad[c] * (x[c] - mean) * rstd;
-            dbeta[c] += grad[c];
-        }
-        let z = |c, n| S::mul(S::sub(lanes::<S>(x, c, n), S::splat(mean)), S::splat(rstd));
-        let h = |grad: &[f32], c, n| S::mul(lanes::<S>(grad, c, n), lanes::<S>(gamma, c, n));
-        let first = fold::<S>(width, |c, n| h(grad, c, n)) / width as f32;
-        let second = fold::<S>(width, |c, n| S::mul(h(grad, c, n), z(c, n))) / width as f32;
+        add_parameters(x, grad, mean, rstd, sums);
+        let scale = S::splat(rstd);
+        let first = fold::<S>(width, #[inline(always)] |c, n| scaled::<S>(grad, gamma, c, n));
+        let second = fold::<S>(width, #[inline(always)] |c, n| {
+            S::mul(scaled::<S>(grad, gamma, c, n), S::mul(centred::<S>(x, mean, c, n), scale))
+        });
+        let (first, second) = (S::splat(first / width as f32), S::splat(second / width as f32));
         for c in (0..width).step_by(S::N) {
             let n = S::N.min(width - c);
-            let inner = S::sub(S::sub(h(grad, c, n), S::splat(first)), S::mul(z(c, n), S::splat(second)));
+            let z = S::mul(centred::<S>(x, mean, c, n), scale);
+            let inner = S::sub(S::sub(scaled::<S>(grad, gamma, c, n), first), S::mul(z, second));
             // SAFETY: `c + n` is within the row.
-            unsafe { store::<S>(grad.as_mut_ptr().add(c), n, S::mul(inner, S::splat(rstd))) };
+            unsafe { store::<S>(grad.as_mut_ptr().add(c), n, S::mul(inner, scale)) };
         }
     }
+}
+
+/// Adds a row's share of the gradients of gamma and beta.
+#[inline(always)]
+fn add_parameters(x: &[f32], grad: &[f32], mean: f32, rstd: f32, sums: &mut [f32]) {
+    let (dgamma, dbeta) = sums.split_at_mut(x.len());
+    for ((d, &g), &x) in dgamma.iter_mut().zip(grad).zip(x) {
+        *d += g * (x - mean) * rstd;
+    }
+    for (d, &g) in dbeta.iter_mut().zip(grad) {
+        *d += g;
+    }
+}
+
+/// `x - mean`, 0 beyond the row.
+#[inline(always)]
+fn centred<S: Simd>(x: &[f32], mean: f32, c: usize, n: usize) -> S::V {
+    let d = S::sub(lanes::<S>(x, c, n), S::splat(mean));
+    if n == S::N { d } else { S::keep(d, (1 << n) - 1) }
+}
+
+/// `grad * gamma`.
+#[inline(always)]
+fn scaled<S: Simd>(grad: &[f32], gamma: &[f32], c: usize, n: usize) -> S::V {
+    S::mul(lanes::<S>(grad, c, n), lanes::<S>(gamma, c, n))
 }
 
 /// The sum of `term(c, n)` over the registers of a row.

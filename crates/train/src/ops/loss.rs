@@ -89,7 +89,7 @@ fn listed(
 kernel! {
     fn softmax_row<S>(z: &[f32], label: usize, factor: f32, grad: &mut [f32]) -> f64 {
         let highest = z.iter().fold(f32::NEG_INFINITY, |m, &z| if z > m { z } else { m });
-        exp_row::<S>(z, |v| S::sub(v, S::splat(highest)), grad);
+        exp_row::<S>(z, #[inline(always)] |v| S::sub(v, S::splat(highest)), grad);
         let total: f32 = grad.iter().sum();
         let share = factor / total;
         grad.iter_mut().for_each(|g| *g *= share);
@@ -100,7 +100,7 @@ kernel! {
 
 kernel! {
     fn logistic_row<S>(z: &[f32], y: &[u8], factor: f32, grad: &mut [f32]) -> f64 {
-        exp_row::<S>(z, |v| S::min(v, S::sub(S::splat(0.0), v)), grad);
+        exp_row::<S>(z, #[inline(always)] |v| S::min(v, S::sub(S::splat(0.0), v)), grad);
         let mut sum = 0.0;
         for ((g, &z), &y) in grad.iter_mut().zip(z).zip(y) {
             let e = *g;

@@ -33,8 +33,10 @@ impl Running<'_> {
             // SAFETY: rows are padded to whole registers.
             unsafe {
                 let before = S::load(self.highest[v..].as_ptr());
-                let now =
-                    scores.chunks_exact(stride).fold(before, |m, row| S::max(S::load(row[v..].as_ptr()), m));
+                let mut now = before;
+                for row in scores.chunks_exact(stride) {
+                    now = S::max(S::load(row[v..].as_ptr()), now);
+                }
                 let shrink = exp::<S>(S::sub(before, now));
                 let mut total = S::mul(S::load(self.total[v..].as_ptr()), shrink);
                 for row in scores.chunks_exact_mut(stride) {

@@ -1,0 +1,314 @@
+//! How fast are the kernels, and how far from what the machine can do?
+//!
+//! `cargo bench -p archipelago-train --bench kernels` first prints a table of best-of-several times with the fraction of
+//! the machine's limit measured in the same run (stream bandwidth for gathers, `gemm` alone for products), for one
+//! thread and for all; then divan times the same kernels one by one. One graph for all: 100,000 nodes, 2,000,000 edges.
+
+#![allow(clippy::print_stdout, reason = "a bench reports on the terminal")]
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use archipelago_graph::random::{Key, Purpose};
+use archipelago_train::ops::dense::Linear;
+use archipelago_train::ops::epilogue::{Activation, Epilogue, epilogue, epilogue_backward, mask_len};
+use archipelago_train::ops::gat::{Gat, GatBackward, GatGradients, gat, gat_backward};
+use archipelago_train::ops::gather::{Gather, gather};
+use archipelago_train::ops::layer_norm::{LayerNorm, Moments, layer_norm};
+use archipelago_train::ops::softmax::pack_targets;
+use archipelago_train::ops::{Dropout, Pool, Rows, Targets};
+use divan::Bencher;
+use gemm_common::Parallelism;
+
+const NODES: usize = 100_000;
+const DEGREE: usize = 20;
+const HEADS: usize = 4;
+
+/// A graph in which every node has `DEGREE` random in-edges, and its transpose.
+struct Graph {
+    offsets: Vec<u64>,
+    neighbors: Vec<u32>,
+    back_offsets: Vec<u64>,
+    back_neighbors: Vec<u32>,
+}
+
+fn graph() -> Graph {
+    let key = Key::new(1, Purpose::Generate);
+    let neighbors: Vec<u32> =
+        (0..(NODES * DEGREE) as u64).map(|e| key.below(e, NODES as u64) as u32).collect();
+    let mut back_offsets = vec![0u64; NODES + 1];
+    neighbors.iter().for_each(|&j| back_offsets[j as usize + 1] += 1);
+    (0..NODES).for_each(|j| back_offsets[j + 1] += back_offsets[j]);
+    let mut next = back_offsets.clone();
+    let mut back_neighbors = vec![0; neighbors.len()];
+    for (e, &j) in neighbors.iter().enumerate() {
+        back_neighbors[next[j as usize] as usize] = (e / DEGREE) as u32;
+        next[j as usize] += 1;
+    }
+    let offsets = (0..=NODES as u64).map(|i| i * DEGREE as u64).collect();
+    Graph { offsets, neighbors, back_offsets, back_neighbors }
+}
+
+fn numbers(seed: u64, len: usize) -> Vec<f32> {
+    let key = Key::new(seed, Purpose::Generate);
+    let mut values = aligned(len);
+    values.iter_mut().enumerate().for_each(|(i, v)| *v = key.unit(i as u64) as f32 - 0.5);
+    values
+}
+
+/// Zeroes on huge pages where the system gives them, as the arena of a tape has them.
+fn aligned(len: usize) -> Vec<f32> {
+    let mut values: Vec<f32> = Vec::with_capacity(len);
+    // SAFETY: the range lies in the allocation; the advice changes no contents.
+    #[cfg(target_os = "linux")]
+    unsafe {
+        const PAGE: usize = 1 << 12;
+        let start = (values.as_mut_ptr() as usize).next_multiple_of(PAGE);
+        let bytes = (len * 4).saturating_sub(PAGE) / PAGE * PAGE;
+        libc::madvise(start as *mut libc::c_void, bytes, libc::MADV_HUGEPAGE);
+    }
+    values.resize(len, 0.0);
+    values
+}
+
+/// Best seconds of several runs.
+fn best(mut work: impl FnMut()) -> f64 {
+    let mut best = f64::INFINITY;
+    for _ in 0..7 {
+        let start = Instant::now();
+        work();
+        best = best.min(start.elapsed().as_secs_f64());
+    }
+    best
+}
+
+fn line(threads: usize, name: &str, seconds: f64, rate: f64, unit: &str, limit: f64) {
+    let share =
+        if limit > 0.0 { format!("{:5.0} % of {limit:.1}", 100.0 * rate / limit) } else { String::new() };
+    println!("{threads} thread(s)  {name:<34} {:8.2} ms  {rate:7.1} {unit}  {share}", seconds * 1e3);
+}
+
+/// GB/s of reading two arrays and writing a third, all beyond the caches.
+fn stream(pool: &Pool) -> f64 {
+    let (a, b, mut c) = (numbers(1, 1 << 25), numbers(2, 1 << 25), aligned(1 << 25));
+    let seconds = best(|| {
+        let out = c.as_mut_ptr() as usize;
+        pool.for_ranges(a.len(), 1 << 20, |range| {
+            // SAFETY: ranges are disjoint parts of `c`.
+            let c =
+                unsafe { std::slice::from_raw_parts_mut((out as *mut f32).add(range.start), range.len()) };
+            c.iter_mut().zip(&a[range.clone()]).zip(&b[range]).for_each(|((c, a), b)| *c = *a + 3.0 * *b);
+        });
+        black_box(&c);
+    });
+    (3 * a.len() * 4) as f64 / seconds / 1e9
+}
+
+fn report_gather(pool: &Pool, g: &Graph) {
+    let limit = stream(pool);
+    println!("{} thread(s)  stream (triad) {limit:.1} GB/s", pool.threads());
+    for width in [40, 128, 256] {
+        let (x, mut out) = (numbers(3, NODES * width), aligned(NODES * width));
+        let scale = numbers(4, NODES);
+        let job = Gather {
+            source_scale: Some(&scale),
+            target_scale: Some(&scale),
+            self_scale: Some(&scale),
+            ..Gather::sum(&g.offsets, &g.neighbors)
+        };
+        let rows = Rows::local(&x, width);
+        let seconds = best(|| gather(pool, &job, rows, Targets::All(NODES), &mut out, false));
+        let bytes = (g.neighbors.len() * width * 4) as f64;
+        line(
+            pool.threads(),
+            &format!("gather, {width} columns"),
+            seconds,
+            bytes / seconds / 1e9,
+            "GB/s",
+            limit,
+        );
+    }
+}
+
+fn report_products(pool: &Pool) {
+    for (inputs, outputs) in [(128, 128), (128, 40), (128, 256), (40, 128)] {
+        let map = Linear { rows: NODES, inputs, outputs };
+        let (x, w, g) =
+            (numbers(1, NODES * inputs), numbers(2, inputs * outputs), numbers(3, NODES * outputs));
+        let (mut y, mut dx, mut dw) = (aligned(g.len()), aligned(x.len()), vec![0.0; w.len()]);
+        let work = (2 * NODES * inputs * outputs) as f64;
+        let alone = work / best(|| gemm_alone(pool, map, &x, &w, &mut y)) / 1e9;
+        for (name, seconds) in [
+            ("forward", best(|| map.forward(pool, &x, &w, &mut y, false))),
+            ("grad input", best(|| map.grad_input(pool, &g, &w, &mut dx, false))),
+            ("grad weight", best(|| map.grad_weight(pool, &g, &x, &mut dw, false))),
+        ] {
+            let name = format!("linear {inputs} -> {outputs}, {name}");
+            line(pool.threads(), &name, seconds, work / seconds / 1e9, "GFLOP/s", alone);
+        }
+    }
+}
+
+/// `y = x w^T` by one call of the `gemm` crate per thread.
+fn gemm_alone(pool: &Pool, map: Linear, x: &[f32], w: &[f32], y: &mut [f32]) {
+    let (k, n, out) = (map.inputs, map.outputs, y.as_mut_ptr() as usize);
+    pool.for_ranges(map.rows, map.rows.div_ceil(pool.threads()), |range| {
+        let (x, y) = (x[range.start * k..].as_ptr(), (out as *mut f32).wrapping_add(range.start * n));
+        // SAFETY: the three matrices have these shapes, and ranges are disjoint rows of `y`.
+        unsafe {
+            gemm_f32::gemm::f32::get_gemm_fn()(
+                n,
+                range.len(),
+                k,
+                y,
+                n as isize,
+                1,
+                false,
+                w.as_ptr(),
+                1,
+                k as isize,
+                x,
+                k as isize,
+                1,
+                0.0,
+                1.0,
+                false,
+                false,
+                false,
+                Parallelism::None,
+            );
+        }
+    });
+}
+
+fn report_attention(pool: &Pool, g: &Graph) {
+    for (heads, width) in [(HEADS, 128), (1, 40), (8, 64)] {
+        let mut layer = Attention::new(heads, width);
+        let forward = best(|| layer.forward(pool, g));
+        let backward = best(|| layer.backward(pool, g));
+        let bytes = (g.neighbors.len() * width * 4) as f64;
+        let name = format!("GAT, {heads} x {}", width / heads);
+        line(pool.threads(), &format!("{name}, forward"), forward, bytes / forward / 1e9, "GB/s", 0.0);
+        line(pool.threads(), &format!("{name}, backward"), backward, bytes / backward / 1e9, "GB/s", 0.0);
+    }
+}
+
+/// The buffers of one GAT layer.
+struct Attention {
+    heads: usize,
+    width: usize,
+    z: Vec<f32>,
+    scores: Vec<f32>,
+    out: Vec<f32>,
+    lse: Vec<f32>,
+    packed: Vec<f32>,
+    dz: Vec<f32>,
+    dscores: [Vec<f32>; 2],
+}
+
+impl Attention {
+    fn new(heads: usize, width: usize) -> Self {
+        let per_head = || aligned(NODES * heads);
+        let (z, scores) = (numbers(1, NODES * width), numbers(2, NODES * heads));
+        let (out, dz, packed) = (aligned(NODES * width), aligned(NODES * width), aligned(3 * NODES * heads));
+        Self { heads, width, z, scores, out, lse: per_head(), packed, dz, dscores: [per_head(), per_head()] }
+    }
+
+    fn forward(&mut self, pool: &Pool, g: &Graph) {
+        let job = Gat {
+            offsets: &g.offsets,
+            neighbors: &g.neighbors,
+            heads: self.heads,
+            slope: 0.2,
+            self_loops: true,
+            source_scores: Rows::local(&self.scores, self.heads),
+            target_scores: &self.scores,
+            dropout: None,
+        };
+        gat(pool, &job, Rows::local(&self.z, self.width), Targets::All(NODES), &mut self.out, &mut self.lse);
+    }
+
+    fn backward(&mut self, pool: &Pool, g: &Graph) {
+        let job = Gat {
+            offsets: &g.back_offsets,
+            neighbors: &g.back_neighbors,
+            heads: self.heads,
+            slope: 0.2,
+            self_loops: true,
+            source_scores: Rows::local(&self.scores, self.heads),
+            target_scores: &self.scores,
+            dropout: None,
+        };
+        let grad = &self.z;
+        pack_targets(pool, self.heads, &self.scores, &self.lse, &self.out, grad, &mut self.packed);
+        let saved = GatBackward { z: Rows::local(&self.z, self.width), grad, packed: &self.packed };
+        let [source_scores, target_scores] = &mut self.dscores;
+        let gradients = GatGradients { z: &mut self.dz, source_scores, target_scores };
+        gat_backward(pool, &job, &saved, 0..NODES, gradients);
+    }
+}
+
+fn report_rows(pool: &Pool) {
+    let width = 128;
+    let nodes: Vec<u64> = (0..NODES as u64).collect();
+    let key = Key::new(1, Purpose::Dropout);
+    let dropout = Some(Dropout { rate: 0.5, key, nodes: &nodes, column: 0 });
+    let (x, bias, gamma) = (numbers(1, NODES * width), numbers(2, width), numbers(3, width));
+    let (mut y, mut mask) = (x.clone(), vec![0; mask_len(NODES, width)]);
+    let (mut mean, mut rstd) = (vec![0.0; NODES], vec![0.0; NODES]);
+    let bytes = (2 * x.len() * 4) as f64;
+    for activation in [Activation::Relu, Activation::Elu] {
+        let job = Epilogue { width, bias: Some(&bias), activation, dropout };
+        let forward = best(|| epilogue(pool, &job, &mut y, &mut mask));
+        let backward = best(|| epilogue_backward(pool, &job.backward(), &mask, &x, &mut y));
+        let name = format!("bias + {activation:?} + dropout");
+        line(pool.threads(), &format!("{name}, forward"), forward, bytes / forward / 1e9, "GB/s", 0.0);
+        line(pool.threads(), &format!("{name}, backward"), backward, bytes / backward / 1e9, "GB/s", 0.0);
+    }
+    let after = Epilogue { width, bias: None, activation: Activation::Relu, dropout };
+    let norm = LayerNorm { gamma: &gamma, beta: &bias, epsilon: 1e-5 };
+    let seconds = best(|| {
+        let moments = Moments { mean: &mut mean, rstd: &mut rstd };
+        layer_norm(pool, &norm, &after, &x, &mut y, moments, &mut mask);
+    });
+    line(pool.threads(), "layer norm + ReLU + dropout", seconds, bytes / seconds / 1e9, "GB/s", 0.0);
+}
+
+fn main() {
+    let g = graph();
+    for threads in [1, std::thread::available_parallelism().map_or(2, usize::from)] {
+        let pool = Pool::new(threads);
+        report_gather(&pool, &g);
+        report_products(&pool);
+        report_attention(&pool, &g);
+        report_rows(&pool);
+    }
+    divan::main();
+}
+
+#[divan::bench(args = [1, 2], sample_count = 10)]
+fn gather_128(bencher: Bencher, threads: usize) {
+    let (pool, g, x, mut out) = (Pool::new(threads), graph(), numbers(1, NODES * 128), aligned(NODES * 128));
+    let job = Gather::sum(&g.offsets, &g.neighbors);
+    bencher.bench_local(|| gather(&pool, &job, Rows::local(&x, 128), Targets::All(NODES), &mut out, false));
+}
+
+#[divan::bench(args = [1, 2], sample_count = 10)]
+fn gat_forward_4x32(bencher: Bencher, threads: usize) {
+    let (pool, g, mut layer) = (Pool::new(threads), graph(), Attention::new(HEADS, 128));
+    bencher.bench_local(|| layer.forward(&pool, &g));
+}
+
+#[divan::bench(args = [1, 2], sample_count = 10)]
+fn gat_backward_4x32(bencher: Bencher, threads: usize) {
+    let (pool, g, mut layer) = (Pool::new(threads), graph(), Attention::new(HEADS, 128));
+    layer.forward(&pool, &g);
+    bencher.bench_local(|| layer.backward(&pool, &g));
+}
+
+#[divan::bench(args = [1, 2], sample_count = 10)]
+fn linear_128_128(bencher: Bencher, threads: usize) {
+    let (pool, map) = (Pool::new(threads), Linear { rows: NODES, inputs: 128, outputs: 128 });
+    let (x, w, mut y) = (numbers(1, NODES * 128), numbers(2, 128 * 128), aligned(NODES * 128));
+    bencher.bench_local(|| map.forward(&pool, &x, &w, &mut y, false));
+}
