@@ -1,6 +1,8 @@
 //! Training, evaluating and predicting.
 
 use crate::bench::{Bench, epochs};
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::record::RowAccessor;
 use std::fs;
 
 #[test]
@@ -65,6 +67,7 @@ fn predictions_agree_in_all_formats_and_are_in_the_users_order() {
     assert!(rows.iter().enumerate().all(|(at, (node, _))| at as i64 == *node));
     let classes: Vec<i64> = rows.iter().map(|(_, class)| *class).collect();
     assert_eq!(npy(&bench, "p.npy"), classes);
+    assert_eq!(parquet(&bench, "p.parquet"), rows);
     let all = fs::read_to_string(bench.path("all.csv")).unwrap();
     assert_eq!(all.lines().skip(1).map(|line| pair(line).1).collect::<Vec<_>>(), classes);
 
@@ -99,6 +102,13 @@ fn quickstart_shows_every_step_and_can_be_taken_again() {
 fn pair(line: &str) -> (i64, i64) {
     let mut cells = line.split(',').map(|cell| cell.parse().unwrap());
     (cells.next().unwrap(), cells.next().unwrap())
+}
+
+/// Node and class of every row.
+fn parquet(bench: &Bench, name: &str) -> Vec<(i64, i64)> {
+    let reader = SerializedFileReader::new(fs::File::open(bench.path(name)).unwrap()).unwrap();
+    let rows = reader.get_row_iter(None).unwrap().map(Result::unwrap);
+    rows.map(|row| (row.get_long(0).unwrap(), row.get_long(1).unwrap())).collect()
 }
 
 /// A one-dimensional array of int64.
