@@ -27,19 +27,33 @@ pub fn open(name: &str) -> Option<Reference> {
 impl Reference {
     /// The array called `name`, flattened.
     pub fn f64(&self, name: &str) -> Vec<f64> {
+        self.read(name).1
+    }
+
+    /// Rows of the array called `name`; a vector is one row.
+    pub fn rows(&self, name: &str) -> usize {
+        let header = self.read(name).0;
+        let shape = header.split(['(', ')']).nth(1).unwrap_or_default().to_owned();
+        let sides: Vec<usize> = shape.split(',').filter_map(|side| side.trim().parse().ok()).collect();
+        if sides.len() > 1 { sides[0] } else { 1 }
+    }
+
+    /// Header and numbers of the array called `name`.
+    fn read(&self, name: &str) -> (String, Vec<f64>) {
         let mut archive = ZipArchive::new(File::open(&self.path).unwrap()).unwrap();
         let mut bytes = Vec::new();
         archive.by_name(&format!("{name}.npy")).unwrap().read_to_end(&mut bytes).unwrap();
         let data = 10 + usize::from(u16::from_le_bytes([bytes[8], bytes[9]]));
         let (header, data) = (String::from_utf8_lossy(&bytes[..data]).into_owned(), &bytes[data..]);
         let kind = header.split('\'').nth(3).unwrap();
-        match kind {
+        let values = match kind {
             "<f4" => data.as_chunks().0.iter().map(|&b| f64::from(f32::from_le_bytes(b))).collect(),
             "<f8" => data.as_chunks().0.iter().map(|&b| f64::from_le_bytes(b)).collect(),
             "<i8" => data.as_chunks().0.iter().map(|&b| i64::from_le_bytes(b) as f64).collect(),
             "|u1" => data.iter().map(|&b| f64::from(b)).collect(),
             other => panic!("`{name}` has the type `{other}`"),
-        }
+        };
+        (header, values)
     }
 
     /// The same in single precision.

@@ -87,13 +87,18 @@ pub trait Layer: Send + Sync {
 pub struct Names<'a>(&'a [(&'static str, ParameterId)]);
 
 impl Names<'_> {
+    /// The weight called `name`, if this model has it.
+    pub fn find(self, name: &str) -> Option<ParameterId> {
+        self.0.iter().find(|(known, _)| *known == name).map(|(_, id)| *id)
+    }
+
     /// The weight called `name`.
     ///
     /// # Panics
     /// When the layer did not declare it in [`Layer::weights`], which is a mistake of the layer's author.
     pub fn get(self, name: &str) -> ParameterId {
-        match self.0.iter().find(|(known, _)| *known == name) {
-            Some((_, id)) => *id,
+        match self.find(name) {
+            Some(id) => id,
             None => panic!("a layer asks for weight `{name}`, which it did not declare"),
         }
     }
@@ -124,6 +129,9 @@ pub fn find(name: &str) -> Result<&'static Entry> {
         })
     })
 }
+
+#[cfg(test)]
+mod agreement;
 
 #[cfg(test)]
 mod tests {

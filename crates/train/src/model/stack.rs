@@ -1,7 +1,7 @@
 //! Layers one upon another, with bias, residual connection, normalisation, activation and dropout between them.
 //!
 //! After each layer but the last: `dropout(activation(norm(layer(x) + residual + bias)))`; after the last only the
-//! bias is added.
+//! bias is added. A layer under batch norm has no bias of its own.
 
 use super::{Aggregator, Entry, Layer, LayerShape, Names, Start, Weight};
 use crate::Result;
@@ -122,8 +122,11 @@ impl Model {
         let mut buffers = Vec::new();
         for (index, layer) in layers.iter().enumerate() {
             let around = around(&shape, index);
-            declared.extend(layer.weights().into_iter().chain(around).map(|weight| (index, weight)));
-            if normalised(&shape, index) && shape.norm == Norm::Batch {
+            // Batch norm subtracts whatever a bias adds: it would only drift on rounding errors.
+            let batch = normalised(&shape, index) && shape.norm == Norm::Batch;
+            let own = layer.weights().into_iter().filter(|weight| !(batch && weight.name == "bias"));
+            declared.extend(own.chain(around).map(|weight| (index, weight)));
+            if batch {
                 buffers.extend(running_statistics(&shape, index));
             }
         }
@@ -187,7 +190,7 @@ impl Model {
             Residual::Identity => output = view.tape.add_rows(output, rows),
             Residual::Projected(weight) => output = view.tape.linear_onto(output, rows, weight),
         }
-        let bias = Some(names.get("bias"));
+        let bias = names.find("bias");
         if last {
             return Ok(view.tape.epilogue(output, bias, Activation::Identity, None));
         }
@@ -197,7 +200,10 @@ impl Model {
         let Some(norm) = &stage.norm else {
             return Ok(view.tape.epilogue(output, bias, self.shape.activation, dropout));
         };
-        let biased = view.tape.epilogue(output, bias, Activation::Identity, None);
+        let biased = match bias {
+            Some(_) => view.tape.epilogue(output, bias, Activation::Identity, None),
+            None => output,
+        };
         let normed = match self.shape.norm {
             Norm::Batch => view.tape.batch_norm(view.boundary, biased, norm)?,
             _ => view.tape.layer_norm(biased, norm),

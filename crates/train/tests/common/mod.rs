@@ -1,0 +1,126 @@
+//! Graphs, stores and runs for the tests of training.
+#![allow(dead_code)]
+
+use archipelago_comm::{Config, launch};
+use archipelago_graph::dataset::{
+    Dataset, EdgeChunk, EdgeColumns, Features, Labels, MemoryEdges, Splits,
+};
+use archipelago_graph::partition::{self, Request};
+use archipelago_graph::progress::Silent;
+use archipelago_graph::store::{self, Meta};
+use archipelago_graph::synthetic::sbm::{self, SbmOptions};
+use archipelago_graph::{PartId, Store};
+use archipelago_train::ops::Pool;
+use archipelago_train::run::RunConfig;
+use archipelago_train::strategy::{self, Strategy};
+use archipelago_train::worker::Worker;
+use archipelago_train::{Ending, Result, Run};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+use tempfile::TempDir;
+
+#[path = "../../src/reference.rs"]
+pub mod reference;
+
+/// A store in a folder that goes with it.
+pub struct TempStore {
+    pub store: Store,
+    folder: TempDir,
+}
+
+/// Cuts `dataset` into parts and opens the store.
+pub fn cut(dataset: &mut Dataset, parts: u32, method: &str) -> TempStore {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("store");
+    let partitioner = (partition::find(method).unwrap().build)();
+    let assignment = partitioner.assign(dataset, &Request::new(parts, 1), &Silent).unwrap();
+    let meta = Meta { method: method.into(), seed: 1 };
+    store::write(dataset, &assignment, &meta, &out, &Silent).unwrap();
+    TempStore { store: Store::open(&out).unwrap(), folder }
+}
+
+/// A small community graph.
+pub fn communities(nodes: u64, edges: u64, classes: usize) -> Dataset {
+    let options = SbmOptions { nodes, edges, features: 16, classes, seed: 5, ..SbmOptions::default() };
+    sbm::generate(&options, &Silent).unwrap()
+}
+
+/// The graph of reference models, if it is on this machine.
+pub fn reference_graph(multi: bool) -> Option<Dataset> {
+    let graph = reference::open("g_medium")?;
+    let nodes = graph.f64("num_nodes")[0] as u64;
+    let ends = graph.f64("edge_index");
+    let id = |ends: &[f64]| ends.iter().map(|&node| node as u64).collect();
+    let (sources, targets) = ends.split_at(ends.len() / 2);
+    let edges = EdgeChunk { sources: id(sources), targets: id(targets), ..EdgeChunk::default() };
+    let labels = match multi {
+        true => Labels::Multi {
+            classes: 6,
+            values: graph.f64("y_multi").iter().map(|&y| y as u8).collect::<Vec<_>>().into(),
+        },
+        false => Labels::Classes {
+            classes: 5,
+            values: graph.f64("y").iter().map(|&y| y as i64).collect::<Vec<_>>().into(),
+        },
+    };
+    let x = graph.f32("x");
+    let train: Vec<u64> = id(&graph.f64("train_idx"));
+    Some(Dataset {
+        name: "g_medium".into(),
+        nodes,
+        undirected: false,
+        edges: Box::new(MemoryEdges::new(edges, 0)),
+        edge_columns: EdgeColumns::default(),
+        features: Features::Dense { width: x.len() / nodes as usize, values: x.into() },
+        labels,
+        splits: Splits { train, valid: Vec::new(), test: Vec::new() },
+        names: None,
+        notes: Vec::new(),
+    })
+}
+
+/// A run file from `section.key=value` lines.
+pub fn config(sets: &[&str]) -> Arc<RunConfig> {
+    let sets: Vec<String> = sets.iter().map(|set| (*set).to_owned()).collect();
+    Arc::new(RunConfig::from_sources(None, &sets).unwrap())
+}
+
+/// Runs `work` on every rank of `store`, with a worker and its strategy.
+pub fn on_ranks<T: Send>(
+    store: &Store,
+    config: &Arc<RunConfig>,
+    work: impl Fn(&mut Worker, &mut dyn Strategy) -> Result<T> + Sync,
+) -> Vec<T> {
+    let entry = strategy::find(&config.strategy.name).unwrap();
+    let pool = Pool::new(config.train.threads);
+    let ranks = Config::threads(store.parts() as usize).with_deadline(Duration::from_secs(60));
+    launch(&ranks, |comm| {
+        let part = Arc::new(store.part(PartId(comm.rank() as u32))?);
+        let global = entry.behavior.global_batch;
+        let mut worker = Worker::new(Rc::new(comm), part, Arc::clone(config), pool.clone(), global)?;
+        let mut strategy = (entry.build)(&worker)?;
+        work(&mut worker, &mut *strategy)
+    })
+    .unwrap_or_else(|failure| panic!("{failure}"))
+}
+
+/// Trains to the end and returns the summary.
+pub fn train(store: &Store, config: &Arc<RunConfig>) -> archipelago_train::event::Summary {
+    let (observer, stop) = ((), AtomicBool::new(false));
+    let run =
+        Run { config: Arc::clone(config), store, folder: None, observer: &observer, stop: &stop, resume: None };
+    match run.train().unwrap() {
+        Ending::Finished(summary) => *summary,
+        Ending::Interrupted { .. } => panic!("nobody interrupted"),
+    }
+}
+
+/// The largest difference over the largest magnitude.
+pub fn relative_difference(found: &[f32], expected: &[f32]) -> f64 {
+    assert_eq!(found.len(), expected.len());
+    let largest = expected.iter().fold(0f64, |m, x| m.max(f64::from(x.abs())));
+    let worst = found.iter().zip(expected).map(|(f, e)| f64::from((f - e).abs())).fold(0f64, f64::max);
+    worst / largest.max(1e-20)
+}
