@@ -10,10 +10,17 @@ use super::gather::{add_row, store_row};
 use super::isa::{Simd, kernel};
 use super::pool::{Pool, Shared};
 use super::reduce::chunked_sum;
+use super::rows::Rows;
 use super::rows_per_task;
 
 /// Edges whose weights are computed together.
 pub(crate) const BLOCK: usize = 32;
+
+/// Edges ahead of the current one whose rows are requested from memory: about a block, which is the time between
+/// the score of an edge and the use of its row. Scores are wanted earlier, so they are requested a block before.
+pub(crate) const ROWS_AHEAD: usize = 24;
+/// See [`ROWS_AHEAD`].
+pub(crate) const SCORES_AHEAD: usize = 48;
 
 /// Floats for a number per head, padded to whole registers of any instruction set.
 pub(crate) fn padded(heads: usize) -> usize {
@@ -149,50 +156,76 @@ pub(crate) fn axpy<S: Simd>(a: f32, x: &[f32], y: &mut [f32]) {
     }
 }
 
-/// `out += sum over e of weights[e * stride + h] * row(e)` head by head, in registers.
+/// The other ends of the edges of a node, in blocks of [`BLOCK`], the self-loop (if any) last.
+#[derive(Clone, Copy)]
+pub(crate) struct Ends<'a> {
+    /// The ends of the stored edges.
+    pub stored: &'a [u32],
+    /// The node itself, if it has an added self-loop.
+    pub own: Option<u32>,
+}
+
+impl Ends<'_> {
+    /// How many edges there are.
+    #[inline(always)]
+    pub fn len(&self) -> usize {
+        self.stored.len() + usize::from(self.own.is_some())
+    }
+
+    /// The ends of edges `from..from + n`, `n <= BLOCK`.
+    #[inline(always)]
+    pub fn block(&self, from: usize, n: usize) -> [u32; BLOCK] {
+        let mut ends = [self.own.unwrap_or(0); BLOCK];
+        let stored = &self.stored[from.min(self.stored.len())..self.stored.len().min(from + n)];
+        ends[..stored.len()].copy_from_slice(stored);
+        ends
+    }
+}
+
+/// `out += sum over e of weights[e * stride + h] * row of ends[e]` head by head, in registers.
 #[inline(always)]
-pub(crate) fn add_weighted<'a, S: Simd>(
+pub(crate) fn add_weighted<S: Simd>(
     heads: usize,
-    edges: usize,
+    ends: &[u32],
     weights: &[f32],
     stride: usize,
-    row: impl Fn(usize) -> &'a [f32],
+    rows: &Rows,
     out: &mut [f32],
 ) {
     let width = out.len() / heads;
     for h in 0..heads {
-        let mut c = h * width;
-        while c < (h + 1) * width {
-            let left = (h + 1) * width - c;
-            let take = left.min(4 * S::N);
-            let (from, out) = (c..c + take, &mut out[c..c + take]);
+        let (mut c, end) = (h * width, (h + 1) * width);
+        while c < end {
+            let take = (end - c).min(8 * S::N);
+            let (weights, out) = (&weights[h..], &mut out[c..c + take]);
             macro_rules! block {
                 ($($k:literal)*) => {
                     match (take.div_ceil(S::N), !take.is_multiple_of(S::N)) {
-                        $(($k, false) => add_block::<S, $k, false>(edges, &weights[h..], stride, |e| &row(e)[from.clone()], out),
-                        ($k, true) => add_block::<S, $k, true>(edges, &weights[h..], stride, |e| &row(e)[from.clone()], out),)*
+                        $(($k, false) => add_block::<S, $k, false>(ends, weights, stride, rows, c, out),
+                        ($k, true) => add_block::<S, $k, true>(ends, weights, stride, rows, c, out),)*
                         _ => {}
                     }
                 };
             }
-            block!(1 2 3 4);
+            block!(1 2 3 4 5 6 7 8);
             c += take;
         }
     }
 }
 
-/// `K` registers of one head.
+/// `K` registers of one head, from column `c` on.
 #[inline(always)]
-fn add_block<'a, S: Simd, const K: usize, const PARTIAL: bool>(
-    edges: usize,
+fn add_block<S: Simd, const K: usize, const PARTIAL: bool>(
+    ends: &[u32],
     weights: &[f32],
     stride: usize,
-    row: impl Fn(usize) -> &'a [f32],
+    rows: &Rows,
+    c: usize,
     out: &mut [f32],
 ) {
     let mut sum = [S::splat(0.0); K];
-    for e in 0..edges {
-        add_row::<S, K, PARTIAL>(&mut sum, weights[e * stride], row(e));
+    for (e, &end) in ends.iter().enumerate() {
+        add_row::<S, K, PARTIAL>(&mut sum, weights[e * stride], &rows.row(end as usize)[c..][..out.len()]);
     }
     add_row::<S, K, PARTIAL>(&mut sum, 1.0, out);
     store_row::<S, K, PARTIAL>(&sum, out);

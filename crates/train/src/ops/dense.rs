@@ -6,6 +6,7 @@
 
 use gemm_common::Parallelism;
 
+use super::isa::kernel;
 use super::pool::{Pool, Shared};
 use super::reduce::chunked_sum;
 use super::scratch::with_scratch;
@@ -121,7 +122,7 @@ fn multiply(lhs: Matrix, rhs: Matrix, [m, n, k]: [usize; 3], out: &mut [f32], ac
     let within = |a: &Matrix, rows: usize, columns: usize| {
         rows == 0
             || columns == 0
-            || (rows - 1) * a.row as usize + (columns - 1) * a.column as usize + 1 <= a.start.len()
+            || (rows - 1) * a.row as usize + (columns - 1) * a.column as usize < a.start.len()
     };
     assert!(within(&lhs, m, k) && within(&rhs, k, n) && out.len() == m * n);
     let gemm = gemm_f32::gemm::f32::get_gemm_fn();
@@ -151,17 +152,36 @@ fn multiply(lhs: Matrix, rhs: Matrix, [m, n, k]: [usize; 3], out: &mut [f32], ac
     }
 }
 
-/// `out [columns, rows] = a [rows, columns]` transposed, in tiles that fit the cache.
-pub(crate) fn transpose(a: &[f32], rows: usize, columns: usize, out: &mut [f32]) {
-    const TILE: usize = 16;
-    for i in (0..rows).step_by(TILE) {
-        for j in (0..columns).step_by(TILE) {
-            for i in i..rows.min(i + TILE) {
-                for j in j..columns.min(j + TILE) {
-                    out[j * rows + i] = a[i * columns + j];
-                }
+kernel! {
+    /// `out [columns, rows] = a [rows, columns]` transposed: whole tiles through registers, then the two edges.
+    pub(crate) fn transpose<S>(a: &[f32], rows: usize, columns: usize, out: &mut [f32]) {
+        const TILE: usize = 8;
+        assert!(a.len() == rows * columns && out.len() == a.len());
+        let (whole_rows, whole_columns) = (rows / TILE * TILE, columns / TILE * TILE);
+        for i in (0..whole_rows).step_by(TILE) {
+            for j in (0..whole_columns).step_by(TILE) {
+                turn_tile::<TILE>(&a[i * columns + j..], columns, &mut out[j * rows + i..], rows);
             }
         }
+        for i in 0..rows {
+            let from = if i < whole_rows { whole_columns } else { 0 };
+            for j in from..columns {
+                out[j * rows + i] = a[i * columns + j];
+            }
+        }
+    }
+}
+
+/// One tile of [`transpose`]; `step` and `out_step` lead from row to row.
+#[inline(always)]
+fn turn_tile<const T: usize>(a: &[f32], step: usize, out: &mut [f32], out_step: usize) {
+    let mut tile = [[0.0; T]; T];
+    for (r, row) in tile.iter_mut().enumerate() {
+        row.copy_from_slice(&a[r * step..][..T]);
+    }
+    for c in 0..T {
+        let column: [f32; T] = std::array::from_fn(|r| tile[r][c]);
+        out[c * out_step..][..T].copy_from_slice(&column);
     }
 }
 

@@ -9,7 +9,8 @@
 
 use std::ops::Range;
 
-use super::attention::{BLOCK, EdgeDropout, add_weighted, dot, padded};
+use super::attention::{BLOCK, EdgeDropout, Ends, ROWS_AHEAD, SCORES_AHEAD, add_weighted, dot, padded};
+use super::edges_per_task;
 use super::epilogue::load;
 use super::isa::{Simd, exp, kernel};
 use super::pool::{Pool, Shared};
@@ -17,7 +18,6 @@ use super::reduce::add_in_order;
 use super::rows::{Chunk, Rows, Targets, edge_range};
 use super::scratch::with_scratch;
 use super::softmax::{Running, drop_edge, source_chunks};
-use super::{AHEAD, edges_per_task};
 
 /// One attention layer: who attends to whom, and how much.
 #[derive(Debug, Clone, Copy)]
@@ -88,33 +88,28 @@ fn attend<S: Simd>(
     running: &mut Running,
     out: &mut [f32],
 ) {
-    let start = job.offsets[i] as usize;
-    let degree = job.offsets[i + 1] as usize - start;
-    let edges = degree + usize::from(job.self_loops);
-    let source = |e: usize| if e < degree { job.neighbors[start + e] as usize } else { i };
+    let edges = job.offsets[i] as usize..job.offsets[i + 1] as usize;
+    let start = edges.start;
+    let ends = Ends { stored: &job.neighbors[edges], own: job.self_loops.then_some(i as u32) };
     let stride = running.highest.len();
     let target_bits = job.dropout.map_or(0, |d| d.target(i));
-    for from in (0..edges).step_by(BLOCK) {
-        let n = BLOCK.min(edges - from);
-        let scores = &mut scores[..n * stride];
+    for from in (0..ends.len()).step_by(BLOCK) {
+        let n = BLOCK.min(ends.len() - from);
+        let (block, scores) = (&ends.block(from, n)[..n], &mut scores[..n * stride]);
         for (e, row) in scores.chunks_exact_mut(stride).enumerate() {
-            if let Some(&ahead) = job.neighbors.get(start + from + e + AHEAD) {
-                z.prefetch::<S>(ahead as usize);
-            }
-            score_edge::<S>(
-                job,
-                job.source_scores.row(source(from + e)),
-                &job.target_scores[i * job.heads..],
-                row,
-            );
+            z.prefetch::<S>(job.neighbors, start + from + e + ROWS_AHEAD);
+            job.source_scores.prefetch::<S>(job.neighbors, start + from + e + SCORES_AHEAD);
+            let q = &job.target_scores[i * job.heads..];
+            score_edge::<S>(job, job.source_scores.row(block[e] as usize), q, row);
         }
         running.absorb::<S>(scores, job.heads, out, from > 0);
         if let Some(dropout) = &job.dropout {
             for (e, row) in scores.chunks_exact_mut(stride).enumerate() {
-                drop_edge::<S>(dropout, target_bits, (from + e < degree).then(|| source(from + e)), row);
+                let source = (from + e < ends.stored.len()).then_some(block[e] as usize);
+                drop_edge::<S>(dropout, target_bits, source, row);
             }
         }
-        add_weighted::<S>(job.heads, n, scores, stride, |e| z.row(source(from + e)), out);
+        add_weighted::<S>(job.heads, block, scores, stride, z, out);
     }
 }
 
@@ -219,38 +214,50 @@ fn backward_row<S: Simd>(
 ) {
     let (heads, width) = (job.heads, saved.z.width);
     let stride = heads.next_multiple_of(S::N);
-    let start = job.offsets[j] as usize;
-    let degree = job.offsets[j + 1] as usize - start;
+    let edges = job.offsets[j] as usize..job.offsets[j + 1] as usize;
+    let start = edges.start;
     let own = job.self_loops && j < saved.z.split && j < saved.packed.len() / (3 * heads);
-    let edges = degree + usize::from(own);
-    let target = |e: usize| if e < degree { job.neighbors[start + e] as usize } else { j };
-    let grads = Rows::local(saved.grad, width);
-    let z = saved.z.row(j);
-    for from in (0..edges).step_by(BLOCK) {
-        let n = BLOCK.min(edges - from);
+    let ends = Ends { stored: &job.neighbors[edges], own: own.then_some(j as u32) };
+    let (grads, packed) = (Rows::local(saved.grad, width), Rows::local(saved.packed, 3 * heads));
+    for from in (0..ends.len()).step_by(BLOCK) {
+        let n = BLOCK.min(ends.len() - from);
+        let block = &ends.block(from, n)[..n];
         let (kept, rest) = buffer.split_at_mut(BLOCK * stride);
         let (slope, offset) = rest.split_at_mut(BLOCK * stride);
-        for e in 0..n {
-            if let Some(&ahead) = job.neighbors.get(start + from + e + AHEAD) {
-                grads.prefetch::<S>(ahead as usize);
-            }
+        for (e, &i) in block.iter().enumerate() {
+            grads.prefetch::<S>(job.neighbors, start + from + e + ROWS_AHEAD);
+            packed.prefetch::<S>(job.neighbors, start + from + e + SCORES_AHEAD);
+            Rows::local(dq, heads).prefetch::<S>(job.neighbors, start + from + e + ROWS_AHEAD);
             let row = e * stride..(e + 1) * stride;
             let out = [&mut kept[row.clone()], &mut slope[row.clone()], &mut offset[row]];
-            let loop_edge = from + e >= degree;
-            coefficients::<S>(job, saved.packed, j, target(from + e), loop_edge, out);
+            let loop_edge = from + e >= ends.stored.len();
+            coefficients::<S>(job, packed.row(i as usize), j, i as usize, loop_edge, out);
         }
-        for e in 0..n {
-            let i = target(from + e);
-            let g = grads.row(i);
-            let c = width / heads;
-            for h in 0..heads {
-                let product = dot::<S>(&g[h * c..][..c], &z[h * c..][..c]);
-                let ds = slope[e * stride + h] * product - offset[e * stride + h];
-                dp[h] += ds;
-                dq[i * heads + h] += ds;
-            }
+        for (e, &i) in block.iter().enumerate() {
+            let row = e * stride..e * stride + heads;
+            let dq = &mut dq[i as usize * heads..][..heads];
+            let (g, z) = (grads.row(i as usize), saved.z.row(j));
+            score_gradients::<S>(g, z, &slope[row.clone()], &offset[row], dp, dq);
         }
-        add_weighted::<S>(heads, n, kept, stride, |e| grads.row(target(from + e)), dz);
+        add_weighted::<S>(heads, block, kept, stride, &grads, dz);
+    }
+}
+
+/// `ds = slope (g . z) - offset`, head by head, for one edge: added to both ends.
+#[inline(always)]
+fn score_gradients<S: Simd>(
+    g: &[f32],
+    z: &[f32],
+    slope: &[f32],
+    offset: &[f32],
+    dp: &mut [f32],
+    dq: &mut [f32],
+) {
+    let c = g.len() / dp.len();
+    for h in 0..dp.len() {
+        let ds = slope[h] * dot::<S>(&g[h * c..][..c], &z[h * c..][..c]) - offset[h];
+        dp[h] += ds;
+        dq[h] += ds;
     }
 }
 
@@ -259,14 +266,14 @@ fn backward_row<S: Simd>(
 #[inline(always)]
 fn coefficients<S: Simd>(
     job: &Gat,
-    packed: &[f32],
+    target: &[f32],
     j: usize,
     i: usize,
     loop_edge: bool,
     out: [&mut [f32]; 3],
 ) {
     let heads = job.heads;
-    let (p, target) = (job.source_scores.row(j), &packed[i * 3 * heads..][..3 * heads]);
+    let p = job.source_scores.row(j);
     let [kept, slope, offset] = out;
     let zero = S::splat(0.0);
     for v in (0..heads).step_by(S::N) {

@@ -8,7 +8,7 @@
 
 use std::ops::Range;
 
-use super::attention::{BLOCK, EdgeDropout, add_weighted, axpy, dot, padded};
+use super::attention::{BLOCK, EdgeDropout, Ends, ROWS_AHEAD, add_weighted, axpy, dot, padded};
 use super::epilogue::{load, store};
 use super::isa::{Simd, kernel};
 use super::pool::{Pool, Shared};
@@ -126,28 +126,26 @@ kernel! {
 /// Adds the blocks of edges of target `i` to `out`.
 #[inline(always)]
 fn attend<S: Simd>(job: &Gatv2, i: usize, scores: &mut [f32], running: &mut Running, out: &mut [f32]) {
-    let start = job.offsets[i] as usize;
-    let degree = job.offsets[i + 1] as usize - start;
-    let edges = degree + usize::from(job.self_loops);
-    let source = |e: usize| if e < degree { job.neighbors[start + e] as usize } else { i };
+    let edges = job.offsets[i] as usize..job.offsets[i + 1] as usize;
+    let start = edges.start;
+    let ends = Ends { stored: &job.neighbors[edges], own: job.self_loops.then_some(i as u32) };
     let stride = running.highest.len();
     let target_bits = job.dropout.map_or(0, |d| d.target(i));
-    for from in (0..edges).step_by(BLOCK) {
-        let n = BLOCK.min(edges - from);
-        let scores = &mut scores[..n * stride];
+    for from in (0..ends.len()).step_by(BLOCK) {
+        let n = BLOCK.min(ends.len() - from);
+        let (block, scores) = (&ends.block(from, n)[..n], &mut scores[..n * stride]);
         for (e, row) in scores.chunks_exact_mut(stride).enumerate() {
-            if let Some(&ahead) = job.neighbors.get(start + from + e + AHEAD) {
-                job.sources.prefetch::<S>(ahead as usize);
-            }
-            job.score::<S>(source(from + e), i, row);
+            job.sources.prefetch::<S>(job.neighbors, start + from + e + ROWS_AHEAD);
+            job.score::<S>(block[e] as usize, i, row);
         }
         running.absorb::<S>(scores, job.heads, out, from > 0);
         if let Some(dropout) = &job.dropout {
             for (e, row) in scores.chunks_exact_mut(stride).enumerate() {
-                drop_edge::<S>(dropout, target_bits, (from + e < degree).then(|| source(from + e)), row);
+                let source = (from + e < ends.stored.len()).then_some(block[e] as usize);
+                drop_edge::<S>(dropout, target_bits, source, row);
             }
         }
-        add_weighted::<S>(job.heads, n, scores, stride, |e| job.sources.row(source(from + e)), out);
+        add_weighted::<S>(job.heads, block, scores, stride, &job.sources, out);
     }
 }
 
@@ -200,9 +198,7 @@ kernel! {
             dr.fill(0.0);
             let (start, last) = (job.offsets[i] as usize, job.offsets[i + 1] as usize);
             for e in start..last + usize::from(job.self_loops) {
-                if let Some(&ahead) = job.neighbors.get(e + AHEAD) {
-                    job.sources.prefetch::<S>(ahead as usize);
-                }
+                job.sources.prefetch::<S>(job.neighbors, e + AHEAD);
                 let j = if e < last { job.neighbors[e] as usize } else { i };
                 let (kept, ds) = buffer.split_at_mut(padded(heads));
                 job.gradients::<S>(packed, &grad[i * width..][..width], j, i, e >= last, kept, ds);
@@ -247,7 +243,8 @@ kernel! {
         buffer: &mut [f32],
     ) {
         let (width, heads) = (job.sources.width, job.heads);
-        let grads = Rows::local(grad, width);
+        let (grads, targets) = (Rows::local(grad, width), Rows::local(job.targets, width));
+        let packs = Rows::local(packed, 3 * heads);
         for k in 0..chunk.len() {
             let j = chunk.target(k);
             // SAFETY: sources of different chunks are different rows.
@@ -256,9 +253,9 @@ kernel! {
             let (start, last) = (job.offsets[j] as usize, job.offsets[j + 1] as usize);
             let own = job.self_loops && j < job.sources.split && j < packed.len() / (3 * heads);
             for e in start..last + usize::from(own) {
-                if let Some(&ahead) = job.neighbors.get(e + AHEAD) {
-                    grads.prefetch::<S>(ahead as usize);
-                }
+                grads.prefetch::<S>(job.neighbors, e + AHEAD);
+                targets.prefetch::<S>(job.neighbors, e + AHEAD);
+                packs.prefetch::<S>(job.neighbors, e + AHEAD);
                 let i = if e < last { job.neighbors[e] as usize } else { j };
                 let (kept, ds) = buffer.split_at_mut(padded(heads));
                 job.gradients::<S>(packed, grads.row(i), j, i, e >= last, kept, ds);
@@ -290,13 +287,16 @@ fn for_lanes<S: Simd>(l: &[f32], r: &[f32], slope: f32, mut each: impl FnMut(usi
 #[inline(always)]
 fn leaky_dot<S: Simd>(att: &[f32], l: &[f32], r: &[f32], slope: f32) -> f32 {
     let mut sum = S::splat(0.0);
-    // SAFETY: the slice checks the bounds.
     for_lanes::<S>(
         l,
         r,
         slope,
         #[inline(always)]
-        |c, n, _, leaky| sum = S::fma(leaky, unsafe { load::<S>(att[c..c + n].as_ptr(), n) }, sum),
+        |c, n, _, leaky| {
+            // SAFETY: the slice checks the bounds.
+            let att = unsafe { load::<S>(att[c..c + n].as_ptr(), n) };
+            sum = S::fma(leaky, att, sum);
+        },
     );
     S::sum(sum)
 }

@@ -62,9 +62,7 @@ kernel! {
             best.fill(if edges.is_empty() { 0.0 } else { f32::NEG_INFINITY });
             who.fill(NOBODY);
             for e in edges {
-                if let Some(&ahead) = neighbors.get(e + AHEAD) {
-                    rows.prefetch::<S>(ahead as usize);
-                }
+                rows.prefetch::<S>(neighbors, e + AHEAD);
                 let j = neighbors[e];
                 for ((b, w), &x) in best.iter_mut().zip(who.iter_mut()).zip(rows.row(j as usize)) {
                     let wins = x > *b;

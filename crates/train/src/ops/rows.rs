@@ -42,9 +42,11 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// Asks for all cache lines of row `source`.
+    /// Asks for all cache lines of the row of the source at `place` of `list`, if the list is that long.
     #[inline(always)]
-    pub(crate) fn prefetch<S: Simd>(&self, source: usize) {
+    pub(crate) fn prefetch<S: Simd>(&self, list: &[u32], place: usize) {
+        let Some(&source) = list.get(place) else { return };
+        let source = source as usize;
         let base = if source < self.split {
             self.local.as_ptr().wrapping_add(source.wrapping_mul(self.width))
         } else {
