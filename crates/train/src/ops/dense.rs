@@ -122,7 +122,7 @@ fn multiply(lhs: Matrix, rhs: Matrix, [m, n, k]: [usize; 3], out: &mut [f32], ac
     let within = |a: &Matrix, rows: usize, columns: usize| {
         rows == 0
             || columns == 0
-            || (rows - 1) * a.row as usize + (columns - 1) * a.column as usize < a.start.len()
+            || (rows - 1) * a.row as usize + (columns - 1) * (a.column as usize) < a.start.len()
     };
     assert!(within(&lhs, m, k) && within(&rhs, k, n) && out.len() == m * n);
     let gemm = gemm_f32::gemm::f32::get_gemm_fn();
