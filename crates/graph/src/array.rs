@@ -1,7 +1,7 @@
 //! A read-only array that is either in memory or a stretch of a memory-mapped file.
 
 use bytemuck::Pod;
-use memmap2::Mmap;
+use memmap2::{Mmap, UncheckedAdvice};
 use std::marker::PhantomData;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -31,6 +31,17 @@ impl<T: Pod> Array<T> {
         let stretch = map.get(offset..offset.checked_add(bytes)?)?;
         bytemuck::try_cast_slice::<u8, T>(stretch).ok()?;
         Some(Self::Mapped(MappedArray { map, offset, bytes, element: PhantomData }))
+    }
+
+    /// Lets the system take back the memory of mapped pages; they are read again from the file when next used.
+    pub fn release(&self) {
+        if let Self::Mapped(MappedArray { map, offset, bytes, .. }) = self
+            && *bytes > 0
+        {
+            // SAFETY: the mapping is of a file and read-only, so its pages can be read again with the same contents.
+            // Advice only: a system that does not take it keeps the pages.
+            let _ = unsafe { map.unchecked_advise_range(UncheckedAdvice::DontNeed, *offset, *bytes) };
+        }
     }
 
     /// An array without elements.

@@ -7,6 +7,7 @@
 use crate::Result;
 use crate::event::MemoryNeed;
 use crate::model::Norm;
+use crate::tape::Input;
 use crate::view::Layout;
 use crate::worker::Worker;
 use archipelago_comm::Kind;
@@ -55,9 +56,9 @@ fn graph(worker: &Worker) -> u64 {
 
 fn features(worker: &Worker) -> u64 {
     let own = worker.statics.features.bytes();
-    let shape = worker.model.shape();
-    let aggregate = match worker.aggregates_statics() {
-        true => 4 * worker.order.len() * shape.input,
+    let dense = matches!(worker.statics.features, Input::Dense(_));
+    let aggregate = match dense && worker.model.aggregates_input() {
+        true => 4 * worker.order.len() * worker.model.shape().input,
         false => 0,
     };
     (own + aggregate) as u64
@@ -69,7 +70,7 @@ fn activations(worker: &Worker) -> u64 {
     let copies = if shape.norm == Norm::None { 1 } else { 3 };
     let layer = |(index, layout): (usize, &std::sync::Arc<Layout>)| {
         let shape = shape.layer(index);
-        let inside = if worker.keeps_transformed() { layout.block.sources() * shape.output } else { 0 };
+        let inside = if worker.model.keeps_transformed() { layout.block.sources() * shape.output } else { 0 };
         4 * (copies * layout.block.targets * shape.output + inside)
     };
     worker.layers.iter().enumerate().map(layer).sum::<usize>() as u64

@@ -8,7 +8,7 @@ use crate::optimizer::Optimizer;
 use crate::plan::Plan;
 use crate::run::{self, RunConfig};
 use crate::schedule::Schedule;
-use crate::tape::{Goal, Input, Tape, Wanted};
+use crate::tape::{Goal, Tape, Wanted};
 use crate::view::{Layout, Statics};
 use crate::{Error, Result};
 use archipelago_comm::{Comm, Kind, Phase};
@@ -68,6 +68,8 @@ impl Worker {
             run::Features::RowNormalized => Scaling::RowNormalized,
         };
         let features = feature::rows(&part, &plan.order, scaling);
+        part.release();
+        comm.trim();
         let entry = model::find(&config.model.name)?;
         let shape = model_shape(&config, feature::width(&part), part.classes());
         let (model, parameters, buffers) = Model::build(entry, shape, config.train.seed);
@@ -78,7 +80,7 @@ impl Worker {
             tape: Tape::new(parameters, buffers, pool),
             layers: plan.layers,
             whole: vec![Arc::clone(&plan.whole); config.model.layers],
-            statics: Statics::new(plan.whole, features),
+            statics: Statics::new(plan.whole, features, model.only_verb()),
             order: plan.order,
             targets: labelled.len(),
             all_targets: counts[0],
@@ -99,18 +101,6 @@ impl Worker {
             true => Ok(()),
             false => Err(Error::NotFinite { epoch, step, what: "the gradient".into() }),
         }
-    }
-
-    /// Whether the first layer aggregates static features, which is then done once.
-    pub fn aggregates_statics(&self) -> bool {
-        let attends = self.keeps_transformed();
-        let dense = matches!(self.statics.features, Input::Dense(_));
-        dense && !attends && self.model.shape().input_dropout == 0.0
-    }
-
-    /// Whether layers keep their transformed rows for the backward pass, as attention does.
-    pub fn keeps_transformed(&self) -> bool {
-        self.config.model.name.starts_with("gat")
     }
 
     /// The learning rate of `epoch`, counted from 1.

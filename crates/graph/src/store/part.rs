@@ -203,6 +203,21 @@ impl Part {
         }
     }
 
+    /// Gives back the memory of mapped features and edges after they were copied to where they are used; they stay
+    /// readable.
+    pub fn release(&self) {
+        let arrays = &self.arrays;
+        arrays.features.release();
+        arrays.feature_columns.release();
+        arrays.sources.release();
+        for optional in [&arrays.weights, &arrays.attributes].into_iter().flatten() {
+            optional.release();
+        }
+        for optional in [&arrays.order, &arrays.types].into_iter().flatten() {
+            optional.release();
+        }
+    }
+
     /// Numbers per node, 0 without features.
     pub fn feature_width(&self) -> usize {
         self.feature_kind.width()

@@ -4,7 +4,7 @@
 //! `out_i = sum alpha_ji z_j`, heads side by side or averaged, `+ b`. With `self_loops` every node attends to
 //! itself as well. Only `z` crosses part borders; scores of halo rows are computed where they are used.
 
-use super::{Entry, Layer, LayerShape, Names, Start, Weight};
+use super::{Entry, Layer, LayerShape, Names, Reads, Start, Weight};
 use crate::Result;
 use crate::tape::Var;
 use crate::view::{Attention, View};
@@ -13,6 +13,7 @@ pub(super) const ENTRY: Entry = Entry {
     name: "gat",
     summary: "multi-head attention over neighbours",
     paper: "Veličković et al., ICLR 2018",
+    reads: Reads::Transformed,
     build: |shape| Box::new(Gat { shape: shape.clone() }),
 };
 

@@ -4,7 +4,7 @@
 //! `out_i = sum over in-edges of softmax(s)_ji l_j`, `+ b`. Only `l` crosses part borders.
 
 use super::gat::{attention, head_widths};
-use super::{Entry, Layer, LayerShape, Names, Start, Weight};
+use super::{Entry, Layer, LayerShape, Names, Reads, Start, Weight};
 use crate::Result;
 use crate::tape::{Activation, Var};
 use crate::view::View;
@@ -13,6 +13,7 @@ pub(super) const ENTRY: Entry = Entry {
     name: "gatv2",
     summary: "attention scored by both ends together",
     paper: "Brody et al., ICLR 2022",
+    reads: Reads::Transformed,
     build: |shape| Box::new(GatV2 { shape: shape.clone() }),
 };
 

@@ -4,15 +4,16 @@
 //! ends by their in-degree (as PyTorch Geometric does; on a directed graph DGL uses the source's out-degree).
 //! The self-loop that GCN adds is the fresh term `W x_i / d_i`; loops in the data are ordinary edges besides.
 
-use super::{Entry, Layer, Names, Start, Weight};
+use super::{Entry, Layer, Names, Reads, Start, Weight};
 use crate::Result;
 use crate::tape::Var;
-use crate::view::View;
+use crate::view::{Verb, View};
 
 pub(super) const ENTRY: Entry = Entry {
     name: "gcn",
     summary: "graph convolution, symmetrically normalised",
     paper: "Kipf & Welling, ICLR 2017",
+    reads: Reads::Aggregate(Verb::Symmetric),
     build: |shape| Box::new(Gcn { input: shape.input, output: shape.output }),
 };
 

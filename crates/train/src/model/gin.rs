@@ -3,7 +3,7 @@
 //! `out_i = W2 ReLU(W1 ((1 + eps) x_i + sum_{j -> i} x_j) + b1) + b2`, `eps` learned. The first transform
 //! commutes with the sum, so it comes first where that is the narrower side.
 
-use super::{Entry, Layer, Names, Start, Weight};
+use super::{Entry, Layer, Names, Reads, Start, Weight};
 use crate::Result;
 use crate::tape::{Activation, Var};
 use crate::view::View;
@@ -12,6 +12,7 @@ pub(super) const ENTRY: Entry = Entry {
     name: "gin",
     summary: "sum of neighbours through a two-layer perceptron",
     paper: "Xu et al., ICLR 2019",
+    reads: Reads::AggregateAndOwn,
     build: |shape| Box::new(Gin { input: shape.input, inner: shape.inner, output: shape.output }),
 };
 

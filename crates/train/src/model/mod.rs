@@ -17,7 +17,7 @@ pub use stack::{Model, ModelShape, Norm, Outcome, Pass};
 
 use crate::parameters::ParameterId;
 use crate::tape::Var;
-use crate::view::View;
+use crate::view::{Verb, View};
 use crate::{Error, Result};
 
 /// Widths of a layer and everything else it may want to know before it is built.
@@ -104,6 +104,17 @@ impl Names<'_> {
     }
 }
 
+/// How a first layer reads dense node features: what must stay in memory from step to step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reads {
+    /// Only their aggregate, which is computed once.
+    Aggregate(Verb),
+    /// Their aggregate and each node's own row.
+    AggregateAndOwn,
+    /// Every row, transformed; the transformed rows are kept for the backward pass.
+    Transformed,
+}
+
 /// A row of the table of models.
 pub struct Entry {
     /// What users call it.
@@ -112,6 +123,8 @@ pub struct Entry {
     pub summary: &'static str,
     /// Where it comes from.
     pub paper: &'static str,
+    /// How its first layer reads node features.
+    pub reads: Reads,
     /// Makes one layer of it.
     pub build: fn(&LayerShape) -> Box<dyn Layer>,
 }

@@ -4,7 +4,7 @@
 //! no in-edge. Mean and sum commute with the transform, so the narrower side is aggregated and exchanged; the
 //! maximum does not.
 
-use super::{Aggregator, Entry, Layer, LayerShape, Names, Start, Weight};
+use super::{Aggregator, Entry, Layer, LayerShape, Names, Reads, Start, Weight};
 use crate::Result;
 use crate::tape::Var;
 use crate::view::View;
@@ -13,6 +13,7 @@ pub(super) const ENTRY: Entry = Entry {
     name: "sage",
     summary: "own row and pooled neighbours (aggregator: mean, sum or max)",
     paper: "Hamilton et al., NeurIPS 2017",
+    reads: Reads::AggregateAndOwn,
     build: |shape| Box::new(Sage { shape: shape.clone() }),
 };
 

@@ -3,12 +3,12 @@
 //! After each layer but the last: `dropout(activation(norm(layer(x) + residual + bias)))`; after the last only the
 //! bias is added. A layer under batch norm has no bias of its own.
 
-use super::{Aggregator, Entry, Layer, LayerShape, Names, Start, Weight};
+use super::{Aggregator, Entry, Layer, LayerShape, Names, Reads, Start, Weight};
 use crate::Result;
 use crate::boundary::Boundary;
 use crate::parameters::{Parameter, ParameterId, Parameters};
 use crate::tape::{Activation, DropoutRows, NormWeights, Tape, Var};
-use crate::view::{Layout, Statics, View};
+use crate::view::{Layout, Statics, Verb, View};
 use std::sync::Arc;
 
 /// What stands between a layer's output and its activation.
@@ -75,6 +75,7 @@ impl ModelShape {
 /// Layers and everything around them. Knows where its weights stand, not what they are.
 pub struct Model {
     shape: ModelShape,
+    reads: Reads,
     stages: Vec<Stage>,
 }
 
@@ -137,7 +138,25 @@ impl Model {
             .enumerate()
             .map(|(index, layer)| Stage::new(layer, &shape, index, &parameters, &buffers))
             .collect();
-        (Self { shape, stages }, parameters, buffers)
+        (Self { shape, reads: entry.reads, stages }, parameters, buffers)
+    }
+
+    /// Whether its first layer aggregates static dense features, which is then done once.
+    pub fn aggregates_input(&self) -> bool {
+        self.reads != Reads::Transformed && self.shape.input_dropout == 0.0
+    }
+
+    /// Whether layers keep their transformed rows for the backward pass, as attention does.
+    pub fn keeps_transformed(&self) -> bool {
+        self.reads == Reads::Transformed
+    }
+
+    /// The one verb through which static dense features are read, where nothing else reads them.
+    pub fn only_verb(&self) -> Option<Verb> {
+        match self.reads {
+            Reads::Aggregate(verb) if self.aggregates_input() && !self.shape.residual => Some(verb),
+            _ => None,
+        }
     }
 
     /// The shape it was built with.

@@ -33,10 +33,15 @@ pub struct Buffer {
 impl Buffer {
     /// `len` zeros.
     pub fn zeros(len: usize) -> Self {
-        let bytes = len * size_of::<f32>();
+        Self::with_room(len, len)
+    }
+
+    /// `len` zeros, with room for `capacity`. Room that is never used costs address space, not memory.
+    fn with_room(len: usize, capacity: usize) -> Self {
+        let bytes = capacity * size_of::<f32>();
         let memory = match bytes >= MAPPED_FROM {
-            true => map_huge(bytes).map_or_else(|| Memory::Heap(lines(len)), Memory::Mapped),
-            false => Memory::Heap(lines(len)),
+            true => map_huge(bytes).map_or_else(|| Memory::Heap(lines(capacity)), Memory::Mapped),
+            false => Memory::Heap(lines(capacity)),
         };
         Self { memory, len }
     }
@@ -117,7 +122,7 @@ impl Arena {
                 buffer.set_len(len);
                 buffer
             }
-            None => Buffer::zeros(len),
+            None => Buffer::with_room(len, room(len)),
         }
     }
 
@@ -137,6 +142,13 @@ impl Arena {
     pub fn clear(&mut self) {
         self.free.clear();
     }
+}
+
+/// `len` rounded up to two significant bits, so that a step and an evaluation, whose rows differ by some per cent,
+/// share buffers.
+fn room(len: usize) -> usize {
+    let step = (len.max(4).next_power_of_two() / 4).max(1);
+    len.div_ceil(step) * step
 }
 
 /// A row-major matrix that several steps (and several variables) read and nobody writes.
@@ -230,6 +242,7 @@ mod tests {
         arena.give(Buffer::zeros(1 << 20));
         arena.give(Buffer::zeros(700));
         assert_eq!(arena.take(600).capacity(), 704);
+        assert_eq!(arena.take(90_000).capacity(), arena.take(97_000).capacity());
         assert_eq!(arena.take((1 << 20) - 5).capacity(), 1 << 20);
         assert_eq!(arena.take_zeroed(5)[..], [0.0; 5]);
     }

@@ -11,7 +11,7 @@ mod attend_v2;
 
 use crate::boundary::Boundary;
 use crate::parameters::ParameterId;
-use crate::tape::{Input, Tape, Var};
+use crate::tape::{Buffer, Input, Matrix, Tape, Var};
 use crate::Result;
 use crate::ops::attention::EdgeDropout;
 use archipelago_graph::Block;
@@ -107,13 +107,23 @@ pub struct Statics {
     pub whole: Arc<Layout>,
     /// The node features, in the row order of `whole`.
     pub features: Input,
-    known: Vec<(Verb, Arc<crate::tape::Matrix>)>,
+    /// The one verb through which the model reads the features, if there is only one.
+    only: Option<Verb>,
+    known: Vec<(Verb, Arc<Matrix>)>,
 }
 
 impl Statics {
-    /// Nothing known yet.
-    pub fn new(whole: Arc<Layout>, features: Input) -> Self {
-        Self { whole, features, known: Vec::new() }
+    /// Nothing known yet. With `only`, the features themselves are let go once that verb of them is known.
+    pub fn new(whole: Arc<Layout>, features: Input, only: Option<Verb>) -> Self {
+        Self { whole, features, only, known: Vec::new() }
+    }
+
+    fn learn(&mut self, verb: Verb, matrix: &Arc<Matrix>) {
+        self.known.push((verb, Arc::clone(matrix)));
+        if self.only == Some(verb) {
+            let (rows, cols) = (self.features.rows(), self.features.cols());
+            self.features = Input::Dense(Arc::new(Matrix { rows, cols, values: Buffer::zeros(0) }));
+        }
     }
 }
 
@@ -241,7 +251,7 @@ impl View<'_> {
             Some(matrix) => matrix,
             None => {
                 let matrix = gather::gather_static(self, &statics.whole, &statics.features, verb)?;
-                statics.known.push((verb, Arc::clone(&matrix)));
+                statics.learn(verb, &matrix);
                 matrix
             }
         };
