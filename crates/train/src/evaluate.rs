@@ -2,12 +2,12 @@
 //!
 //! Inference is the same pass with its rows kept.
 
+use crate::Result;
 use crate::boundary::Exact;
 use crate::event::Evaluation;
 use crate::metric::{Counts, Metric};
 use crate::model::{Outcome, Pass};
 use crate::worker::Worker;
-use crate::Result;
 use archipelago_comm::{Kind, Phase};
 use archipelago_graph::Part;
 use archipelago_graph::store::PartLabels;

@@ -80,9 +80,9 @@ fn activations(worker: &Worker) -> u64 {
 fn widest(worker: &Worker) -> u64 {
     let shape = worker.model.shape();
     let width = |index: usize| shape.layer(index).output.max(if index == 0 { 0 } else { shape.hidden });
-    let step = worker.layers.iter().enumerate().map(|(index, layout)| {
-        4 * layout.block.sources() * width(index)
-    });
-    let whole = worker.whole.iter().enumerate().map(|(index, layout)| 4 * layout.block.sources() * width(index));
+    let step =
+        worker.layers.iter().enumerate().map(|(index, layout)| 4 * layout.block.sources() * width(index));
+    let whole =
+        worker.whole.iter().enumerate().map(|(index, layout)| 4 * layout.block.sources() * width(index));
     step.chain(whole).max().unwrap_or(0) as u64
 }

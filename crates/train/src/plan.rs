@@ -147,8 +147,10 @@ impl Facts {
         let mut degrees: Vec<f32> = (0..part.owned()).map(|row| weighted_degree(part, row)).collect();
         let halo: Vec<u32> = (0..part.halo().len() as u32).collect();
         let wanted = ask(part, comm, &halo)?;
-        let ids = wanted.iter().map(|rows| rows.iter().map(|&row| original[row as usize]).collect()).collect();
-        let known = wanted.iter().map(|rows| rows.iter().map(|&row| degrees[row as usize]).collect()).collect();
+        let ids =
+            wanted.iter().map(|rows| rows.iter().map(|&row| original[row as usize]).collect()).collect();
+        let known =
+            wanted.iter().map(|rows| rows.iter().map(|&row| degrees[row as usize]).collect()).collect();
         // Halo rows are in ascending global id, hence grouped by owner in rank order.
         original.extend(comm.all_to_all::<u64>(ids, Kind::Control)?.into_iter().flatten());
         degrees.extend(comm.all_to_all::<f32>(known, Kind::Control)?.into_iter().flatten());

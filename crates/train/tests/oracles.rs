@@ -129,9 +129,8 @@ fn oracle_13_gradients_are_the_slope_of_the_loss() {
     let cut = cut(&mut dataset, 2, "random");
     let fixed: &[&str] = &["model.activation=elu", "train.optimizer=sgd", "train.lr=1e-12"];
     for model in MODELS {
-        let mut errors = ["train.seed=1", "train.seed=2", "train.seed=3"].map(|seed| {
-            slope_error(&cut.store, &config(&[COMMON, model, fixed, &[seed]].concat()))
-        });
+        let mut errors = ["train.seed=1", "train.seed=2", "train.seed=3"]
+            .map(|seed| slope_error(&cut.store, &config(&[COMMON, model, fixed, &[seed]].concat())));
         errors.sort_by(f64::total_cmp);
         assert!(errors[1] < 0.01, "{model:?}: relative errors {errors:?}");
     }

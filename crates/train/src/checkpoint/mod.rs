@@ -182,18 +182,18 @@ impl Checkpoint {
 
 /// Puts `kept_tensors` into `parameters`, which must have the same names and shapes.
 fn restore(kept_tensors: &[Tensor], parameters: &mut Parameters) -> Result<()> {
-        let shape = |name: &str, rows, cols| format!("`{name}` [{rows}, {cols}]");
-        let kept: Vec<String> = kept_tensors.iter().map(|t| shape(&t.name, t.rows, t.cols)).collect();
-        let wanted: Vec<String> = parameters.iter().map(|p| shape(&p.name, p.rows, p.cols)).collect();
-        if kept != wanted {
-            let message = format!("expected weights {}, found {}", wanted.join(", "), kept.join(", "));
-            return Err(Error::checkpoint(WEIGHTS, message).with_hint("the checkpoint is of another model"));
-        }
-        for (parameter, tensor) in parameters.iter_mut().zip(kept_tensors) {
-            parameter.value.copy_from_slice(&tensor.values);
-        }
-        Ok(())
+    let shape = |name: &str, rows, cols| format!("`{name}` [{rows}, {cols}]");
+    let kept: Vec<String> = kept_tensors.iter().map(|t| shape(&t.name, t.rows, t.cols)).collect();
+    let wanted: Vec<String> = parameters.iter().map(|p| shape(&p.name, p.rows, p.cols)).collect();
+    if kept != wanted {
+        let message = format!("expected weights {}, found {}", wanted.join(", "), kept.join(", "));
+        return Err(Error::checkpoint(WEIGHTS, message).with_hint("the checkpoint is of another model"));
     }
+    for (parameter, tensor) in parameters.iter_mut().zip(kept_tensors) {
+        parameter.value.copy_from_slice(&tensor.values);
+    }
+    Ok(())
+}
 
 /// `state.json`.
 #[derive(Serialize, Deserialize)]

@@ -130,7 +130,8 @@ fn check_layer(case: &Case, size: &str) {
     };
     let layer = (find(case.model).unwrap().build)(&shape);
     // GIN's second bias is the one that the model adds; the reference calls it `bias2`.
-    let stored = |weight: &'static str| if case.model == "gin" && weight == "bias" { "bias2" } else { weight };
+    let stored =
+        |weight: &'static str| if case.model == "gin" && weight == "bias" { "bias2" } else { weight };
     let names: Vec<&str> = layer.weights().iter().map(|weight| stored(weight.name)).collect();
     let mut trial = Trial::new(&reference, nodes, &names);
     let ids: Vec<_> = layer
@@ -169,11 +170,8 @@ fn layer_and_batch_norm_agree_with_pytorch() {
         let nodes = reference.f64("num_nodes")[0] as usize;
         let mut trial = Trial::new(&reference, nodes, &["gamma", "beta", "weight", "bias"]);
         let find = |tape: &Tape, name: &str| tape.parameters.find(name).unwrap();
-        let weights = NormWeights {
-            gamma: find(&trial.tape, "gamma"),
-            beta: find(&trial.tape, "beta"),
-            running: None,
-        };
+        let weights =
+            NormWeights { gamma: find(&trial.tape, "gamma"), beta: find(&trial.tape, "beta"), running: None };
         let normed = match kind {
             "layer" => trial.tape.layer_norm(trial.input, &weights),
             _ => trial.tape.batch_norm(&mut Isolated, trial.input, &weights).unwrap(),

@@ -45,12 +45,8 @@ impl Layer for Gat {
 
     fn forward(&self, view: &mut View<'_>, weights: Names<'_>, rows: Var) -> Result<Var> {
         let transformed = view.tape.linear(rows, weights.get("weight"), view.tape.rows(rows));
-        let attended = view.attend(
-            attention(&self.shape),
-            transformed,
-            weights.get("att_src"),
-            weights.get("att_dst"),
-        )?;
+        let attended =
+            view.attend(attention(&self.shape), transformed, weights.get("att_src"), weights.get("att_dst"))?;
         view.tape.forget(transformed);
         Ok(if self.shape.concat { attended } else { view.tape.mean_of_heads(attended, self.shape.heads) })
     }

@@ -131,7 +131,8 @@ impl Model {
                 buffers.extend(running_statistics(&shape, index));
             }
         }
-        let parameters = Parameters::new(declared.iter().map(|(i, weight)| drawn(*i, weight, seed)).collect());
+        let parameters =
+            Parameters::new(declared.iter().map(|(i, weight)| drawn(*i, weight, seed)).collect());
         let buffers = Parameters::new(buffers);
         let stages = layers
             .into_iter()
@@ -247,9 +248,11 @@ impl Stage {
             .collect();
         let running = |name: &str| buffers.find(&full_name(index, name));
         let running = running("norm.running_mean").zip(running("norm.running_var"));
-        let norm = find("norm.gamma")
-            .zip(find("norm.beta"))
-            .map(|(gamma, beta)| NormWeights { gamma, beta, running });
+        let norm = find("norm.gamma").zip(find("norm.beta")).map(|(gamma, beta)| NormWeights {
+            gamma,
+            beta,
+            running,
+        });
         let residual = match find("residual") {
             Some(weight) => Residual::Projected(weight),
             None if shape.residual => Residual::Identity,

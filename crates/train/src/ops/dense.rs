@@ -14,7 +14,9 @@ use super::scratch::with_scratch;
 /// Rows of a product that one task computes.
 const ROWS: usize = 1024;
 /// Rows of which the weight gradient is one product.
-const DEPTH: usize = 512;
+const DEPTH: usize = 256;
+/// Columns of the weight gradient that one product computes: so few that `gemm` reads both operands where they lie.
+const SLICE: usize = 32;
 
 /// The shape of a linear map of `rows` rows from `inputs` to `outputs` columns.
 #[derive(Debug, Clone, Copy)]
@@ -88,43 +90,45 @@ fn product(pool: &Pool, a: &[f32], b: &[f32], c: &mut [f32], shape: Shape, accum
         // SAFETY: ranges do not overlap.
         let c = unsafe { out.part(range.start * columns, range.len() * columns) };
         // The transposed product: columns of `b^T` are then contiguous, as are rows of `a`.
-        let (lhs, rhs) = (
-            Matrix { start: b, row: 1, column: columns as isize },
-            Matrix { start: a, row: 1, column: depth as isize },
-        );
-        multiply(lhs, rhs, [columns, range.len(), depth], c, accumulate);
+        let lhs = Matrix { start: b, row: 1, column: columns };
+        let rhs = Matrix { start: a, row: 1, column: depth };
+        let out = Output { start: c, column: columns };
+        multiply(lhs, rhs, [columns, range.len(), depth], out, accumulate);
     });
 }
 
 /// `sum += g^T x` for one block of rows.
 fn grad_weight_block(g: &[f32], x: &[f32], k: usize, n: usize, sum: &mut [f32]) {
     let depth = g.len().checked_div(n).unwrap_or(0);
-    with_scratch(g.len(), |turned| {
-        transpose(g, depth, n, turned);
-        let (lhs, rhs) = (
-            Matrix { start: x, row: 1, column: k as isize },
-            Matrix { start: turned, row: 1, column: depth as isize },
-        );
-        multiply(lhs, rhs, [k, n, depth], sum, true);
-    });
+    for from in (0..k).step_by(SLICE) {
+        let lhs = Matrix { start: &x[from..], row: 1, column: k };
+        let rhs = Matrix { start: g, row: n, column: 1 };
+        let out = Output { start: &mut sum[from..], column: k };
+        multiply(lhs, rhs, [SLICE.min(k - from), n, depth], out, true);
+    }
 }
 
 /// A matrix by the steps from one row and one column to the next.
 struct Matrix<'a> {
     start: &'a [f32],
-    row: isize,
-    column: isize,
+    row: usize,
+    column: usize,
 }
 
-/// `out^T (+)= lhs rhs`, `[m, n, k]` being the rows of `lhs`, the columns of `rhs` and what they share; `out [n, m]` is
-/// row-major.
-fn multiply(lhs: Matrix, rhs: Matrix, [m, n, k]: [usize; 3], out: &mut [f32], accumulate: bool) {
-    let within = |a: &Matrix, rows: usize, columns: usize| {
-        rows == 0
-            || columns == 0
-            || (rows - 1) * a.row as usize + (columns - 1) * (a.column as usize) < a.start.len()
+/// Where a product goes: rows are one apart, columns `column`.
+struct Output<'a> {
+    start: &'a mut [f32],
+    column: usize,
+}
+
+/// `out (+)= lhs rhs`, `[m, n, k]` being the rows of `lhs`, the columns of `rhs` and what they share.
+fn multiply(lhs: Matrix, rhs: Matrix, [m, n, k]: [usize; 3], out: Output, accumulate: bool) {
+    let within = |len: usize, row: usize, column: usize, rows: usize, columns: usize| {
+        rows == 0 || columns == 0 || (rows - 1) * row + (columns - 1) * column < len
     };
-    assert!(within(&lhs, m, k) && within(&rhs, k, n) && out.len() == m * n);
+    assert!(within(lhs.start.len(), lhs.row, lhs.column, m, k));
+    assert!(within(rhs.start.len(), rhs.row, rhs.column, k, n));
+    assert!(within(out.start.len(), 1, out.column, m, n));
     let gemm = gemm_f32::gemm::f32::get_gemm_fn();
     // SAFETY: every element of the three matrices is in its slice by the assertion.
     unsafe {
@@ -132,16 +136,16 @@ fn multiply(lhs: Matrix, rhs: Matrix, [m, n, k]: [usize; 3], out: &mut [f32], ac
             m,
             n,
             k,
-            out.as_mut_ptr(),
-            m as isize,
+            out.start.as_mut_ptr(),
+            out.column as isize,
             1,
             accumulate,
             lhs.start.as_ptr(),
-            lhs.column,
-            lhs.row,
+            lhs.column as isize,
+            lhs.row as isize,
             rhs.start.as_ptr(),
-            rhs.column,
-            rhs.row,
+            rhs.column as isize,
+            rhs.row as isize,
             1.0,
             1.0,
             false,

@@ -96,7 +96,8 @@ fn batch_step(worker: &mut Worker, batch: &Batch, targets: &[u32], epoch: u64, s
 /// The layouts of a sampled batch. Rows of a later layer are the first rows of the input, so they share its ids.
 fn layouts(part: &Part, batch: &Batch) -> Vec<Arc<Layout>> {
     let nodes = Arc::new(batch.inputs.iter().map(|&row| part.original()[row as usize]).collect::<Vec<u64>>());
-    let degrees: Vec<f32> = batch.inputs.iter().map(|&row| plan::weighted_degree(part, row as usize)).collect();
+    let degrees: Vec<f32> =
+        batch.inputs.iter().map(|&row| plan::weighted_degree(part, row as usize)).collect();
     let layout = |block: &Arc<archipelago_graph::Block>| {
         let degrees = degrees[..block.sources()].to_vec();
         Arc::new(Layout::new(Arc::clone(block), Arc::clone(&nodes), degrees, Routes::default()))

@@ -113,9 +113,8 @@ impl Arena {
     /// A buffer of `len` numbers whose contents are arbitrary; the tightest fit among the free ones.
     pub fn take(&mut self, len: usize) -> Buffer {
         let fits = |buffer: &Buffer| buffer.capacity() >= len && buffer.capacity() <= 2 * len + 1024;
-        let tightest = (0..self.free.len())
-            .filter(|&i| fits(&self.free[i]))
-            .min_by_key(|&i| self.free[i].capacity());
+        let tightest =
+            (0..self.free.len()).filter(|&i| fits(&self.free[i])).min_by_key(|&i| self.free[i].capacity());
         match tightest {
             Some(i) => {
                 let mut buffer = self.free.swap_remove(i);

@@ -61,8 +61,7 @@ impl Tape {
 impl Op for Linear {
     fn backward(&mut self, tape: &mut Tape, _: &mut dyn Boundary) -> Result<()> {
         let Some(gradient) = tape.take_gradient(self.output) else { return Ok(()) };
-        let (rows, inputs, outputs) =
-            (tape.rows(self.output), tape.cols(self.input), tape.cols(self.output));
+        let (rows, inputs, outputs) = (tape.rows(self.output), tape.cols(self.input), tape.cols(self.output));
         let shape = dense::Linear { rows, inputs, outputs };
         tape.with_weight_gradient(self.weight, |tape, weight| match tape.sparse(self.input) {
             Some((x, dropout)) => {

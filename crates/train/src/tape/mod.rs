@@ -26,10 +26,10 @@ pub use epilogue::Activation;
 pub use loss::{Goal, Wanted};
 pub use norm::NormWeights;
 
+use crate::Result;
 use crate::boundary::Boundary;
 use crate::ops::Pool;
 use crate::parameters::{ParameterId, Parameters};
-use crate::Result;
 use archipelago_graph::random::{Key, Purpose};
 use std::any::Any;
 use std::sync::Arc;
@@ -219,7 +219,11 @@ impl Tape {
     }
 
     /// Runs `kernel` with the gradient of a weight to add to, and the rest of the tape to read.
-    pub fn with_weight_gradient<T>(&mut self, id: ParameterId, kernel: impl FnOnce(&Self, &mut [f32]) -> T) -> T {
+    pub fn with_weight_gradient<T>(
+        &mut self,
+        id: ParameterId,
+        kernel: impl FnOnce(&Self, &mut [f32]) -> T,
+    ) -> T {
         let mut gradient = std::mem::take(&mut self.parameters.get_mut(id).grad);
         let outcome = kernel(self, &mut gradient);
         self.parameters.get_mut(id).grad = gradient;

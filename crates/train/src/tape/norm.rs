@@ -111,7 +111,8 @@ impl Tape {
 
     fn move_running_statistics(&mut self, weights: &NormWeights, mean: &[f32], squares: &[f64], count: f64) {
         let Some((running_mean, running_variance)) = weights.running else { return };
-        let blend = |old: &mut f32, new: f64| *old = ((1.0 - MOMENTUM) * f64::from(*old) + MOMENTUM * new) as f32;
+        let blend =
+            |old: &mut f32, new: f64| *old = ((1.0 - MOMENTUM) * f64::from(*old) + MOMENTUM * new) as f32;
         for (old, new) in self.buffers.get_mut(running_mean).value.iter_mut().zip(mean) {
             blend(old, f64::from(*new));
         }

@@ -9,11 +9,11 @@ mod max;
 mod attend;
 mod attend_v2;
 
+use crate::Result;
 use crate::boundary::Boundary;
+use crate::ops::attention::EdgeDropout;
 use crate::parameters::ParameterId;
 use crate::tape::{Buffer, Input, Matrix, Tape, Var};
-use crate::Result;
-use crate::ops::attention::EdgeDropout;
 use archipelago_graph::Block;
 use archipelago_graph::random::Key;
 use std::sync::{Arc, OnceLock};

@@ -2,9 +2,7 @@
 #![allow(dead_code)]
 
 use archipelago_comm::{Config, launch};
-use archipelago_graph::dataset::{
-    Dataset, EdgeChunk, EdgeColumns, Features, Labels, MemoryEdges, Splits,
-};
+use archipelago_graph::dataset::{Dataset, EdgeChunk, EdgeColumns, Features, Labels, MemoryEdges, Splits};
 use archipelago_graph::partition::{self, Request};
 use archipelago_graph::progress::Silent;
 use archipelago_graph::store::{self, Meta};
@@ -109,8 +107,14 @@ pub fn on_ranks<T: Send>(
 /// Trains to the end and returns the summary.
 pub fn train(store: &Store, config: &Arc<RunConfig>) -> archipelago_train::event::Summary {
     let (observer, stop) = ((), AtomicBool::new(false));
-    let run =
-        Run { config: Arc::clone(config), store, folder: None, observer: &observer, stop: &stop, resume: None };
+    let run = Run {
+        config: Arc::clone(config),
+        store,
+        folder: None,
+        observer: &observer,
+        stop: &stop,
+        resume: None,
+    };
     match run.train().unwrap() {
         Ending::Finished(summary) => *summary,
         Ending::Interrupted { .. } => panic!("nobody interrupted"),
