@@ -34,6 +34,13 @@ fn is_closed_pipe(error: &anyhow::Error) -> bool {
     error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == ErrorKind::BrokenPipe)
 }
 
+/// Whether what the user gave is at fault, found before anything was started.
+pub fn is_bad_input(error: &anyhow::Error) -> bool {
+    let graph = error.downcast_ref::<GraphError>();
+    graph.is_some_and(|error| matches!(error, GraphError::Input(_) | GraphError::Usage { .. }))
+        || error.downcast_ref::<TrainError>().is_some_and(|error| error.exit_code() == i32::from(BAD_INPUT))
+}
+
 fn exit_code(error: anyhow::Error) -> u8 {
     let error = match error.downcast::<GraphError>() {
         Ok(error) => anyhow::Error::from(TrainError::from(error)),

@@ -55,7 +55,7 @@ pub enum Ending {
 impl Run<'_> {
     /// Trains on one rank per part.
     pub fn train(&self) -> Result<Ending> {
-        let entry = strategy::find(&self.config.strategy.name)?;
+        let entry = self.check()?;
         let pool = Pool::new(threads(&self.config));
         let mut endings = self.launch(|comm| {
             let part = Arc::new(self.store.part(PartId(comm.rank() as u32))?);
@@ -65,6 +65,19 @@ impl Run<'_> {
             Session::new(self, worker, strategy)?.run()
         })?;
         Ok(endings.swap_remove(0))
+    }
+
+    /// Refuses, before anything is started or written, what cannot be trained: names that are in no table, settings
+    /// that the strategy cannot follow, data without anything to learn.
+    pub fn check(&self) -> Result<&'static strategy::Entry> {
+        let manifest = self.store.manifest();
+        if manifest.labels.classes() == 0 || manifest.parts.iter().all(|part| part.train == 0) {
+            let message =
+                format!("`{}` has no labelled training nodes: there is nothing to learn", manifest.dataset);
+            return Err(Error::from(archipelago_graph::Error::usage(message))
+                .with_hint("a dataset needs labels and a `train` split; see `archi check`"));
+        }
+        strategy::check(&self.config, self.store.parts())
     }
 
     /// Runs `work` once per part, as ranks that can talk to each other.
@@ -286,7 +299,7 @@ impl<'a> Session<'a> {
     /// Bytes that all ranks sent since the last call.
     fn bytes_sent(&mut self) -> Result<BytesSent> {
         let now = self.worker.comm.meters();
-        let sent = now.clone() - std::mem::replace(&mut self.meters, now);
+        let sent = now - std::mem::replace(&mut self.meters, now);
         let mut bytes = Kind::ALL.map(|kind| sent[kind].bytes_sent);
         self.worker.comm.all_reduce_sum_u64(&mut bytes, Kind::Control)?;
         let [features, embeddings, gradients, weights, control] = bytes;

@@ -4,6 +4,8 @@
 //! `rayon` takes a new block of its queue (1.5 KB) every 63 calls. Blocks of that size are let pass, and their
 //! number must not grow from step to step.
 
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
+
 mod common;
 
 use common::{communities, config, cut, on_ranks};

@@ -1,5 +1,7 @@
 //! Identities that must hold for exact training (the numbers are those of the oracle list in ARCHITECTURE.md).
 
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
+
 mod common;
 
 use archipelago_graph::Dataset;

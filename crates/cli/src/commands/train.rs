@@ -2,12 +2,12 @@
 
 use super::Outcome;
 use super::session::{Folder, is_store};
-use crate::terminal;
+use crate::{failure, terminal};
 use archipelago_graph::partition::PARTITIONERS;
 use archipelago_graph::{Error, Store};
-use archipelago_train::model::{self, MODELS};
+use archipelago_train::model;
 use archipelago_train::run::RunConfig;
-use archipelago_train::strategy::{self, STRATEGIES};
+use archipelago_train::strategy;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -88,14 +88,12 @@ impl Args {
     fn config(&self) -> anyhow::Result<RunConfig> {
         if self.processes != 1 {
             return Err(Error::usage(format!("expected 1 process, found {}", self.processes))
-                .with_hint("runs over several processes need MPI: build archi with the cargo feature `mpi`")
+                .with_hint("this version runs in one process, one rank per part; raise `--parts` and `--threads` instead")
                 .into());
         }
         self.strategy.as_deref().map(strategy::find).transpose()?;
         self.model.as_deref().map(model::find).transpose()?;
         let config = RunConfig::from_sources(self.file.as_deref(), &self.assignments())?;
-        config.check_name("strategy.name", &STRATEGIES.iter().map(|e| e.name).collect::<Vec<_>>())?;
-        config.check_name("model.name", &MODELS.iter().map(|e| e.name).collect::<Vec<_>>())?;
         config.check_name("data.partitioner", &PARTITIONERS.iter().map(|e| e.name).collect::<Vec<_>>())?;
         Ok(config)
     }
@@ -114,8 +112,14 @@ pub fn run(args: Args) -> Outcome {
     }
     Folder { path: out.clone() }.refuse_taken()?;
     resolve_data(&mut config)?;
+    strategy::check(&config, config.data.parts as u32)?;
     let folder = Folder::create(&out, &config)?;
-    let code = folder.train(args.json)?;
+    let code = folder.train(args.json).inspect_err(|error| {
+        // Bad input leaves nothing behind, so that the same command works once it is mended.
+        if failure::is_bad_input(error) {
+            let _ = std::fs::remove_dir_all(&out);
+        }
+    })?;
     if code == ExitCode::SUCCESS {
         terminal::say(format_args!("results are in `{}`; next, for example:", out.display()));
         terminal::say(format_args!("  archi infer {} --out predictions.csv", out.display()));

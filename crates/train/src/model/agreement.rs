@@ -19,13 +19,13 @@ fn layout(case: &Reference, weighted: bool) -> Arc<Layout> {
     let weights = if weighted { case.f32("edge_weight") } else { Vec::new() };
     let mut lists = Adjacency { offsets: vec![0], ..Adjacency::default() };
     let mut degrees = vec![0f32; nodes];
-    for node in 0..nodes {
+    for (node, degree) in degrees.iter_mut().enumerate() {
         let mut edges: Vec<usize> = (0..targets.len()).filter(|&e| targets[e] as usize == node).collect();
         edges.sort_by_key(|&e| sources[e] as usize);
         for e in edges {
             lists.neighbors.push(sources[e] as u32);
             lists.weights.extend(weights.get(e));
-            degrees[node] += weights.get(e).copied().unwrap_or(1.0);
+            *degree += weights.get(e).copied().unwrap_or(1.0);
         }
         lists.offsets.push(lists.neighbors.len() as u64);
     }

@@ -132,7 +132,7 @@ section! {
         attention_dropout: f64 = 0.0,
         /// How hidden rows are normalised
         norm: Norm = Norm::None,
-        /// Add a layer's input to its output where the widths agree
+        /// Add a layer's input to its output, through a learned map where the widths differ
         residual: bool = false,
         /// Nodes attend to themselves (gat, gatv2)
         self_loops: bool = true,

@@ -7,6 +7,7 @@ use super::{Behavior, Entry, EpochOutcome, Strategy};
 use crate::boundary::Isolated;
 use crate::feature;
 use crate::model::Pass;
+use crate::run::RunConfig;
 use crate::view::{Layout, Routes};
 use crate::worker::{TargetLabels, Worker};
 use crate::{Error, Result, plan, run};
@@ -20,6 +21,7 @@ pub(super) const ENTRY: Entry = Entry {
     summary: "neighbour-sampled mini-batches on one part",
     paper: "Hamilton et al., NeurIPS 2017",
     behavior: Behavior { exact: false, global_batch: false, distributed: false, ranks_equal: true },
+    check,
     build: |worker| Ok(Box::new(Mini::new(worker)?)),
 };
 
@@ -31,27 +33,28 @@ struct Mini {
 
 impl Mini {
     fn new(worker: &Worker) -> Result<Self> {
-        let config = &worker.config;
-        if worker.comm.size() > 1 {
-            let message = format!("expected 1 with strategy `mini`, found `{}`", config.data.parts);
-            return Err(Error::config(config.place("data.parts"), "data.parts", message)
-                .with_hint("use strategy `full` on several parts"));
-        }
-        if config.train.fanouts.len() != config.model.layers {
-            let message = format!(
-                "expected one fan-out per layer ({}), found {}",
-                config.model.layers,
-                config.train.fanouts.len()
-            );
-            return Err(Error::config(config.place("train.fanouts"), "train.fanouts", message)
-                .with_hint("fan-outs count from the targets outward; -1 takes all neighbours"));
-        }
         let targets = worker.order[..worker.targets].to_vec();
-        let fanouts = config.train.fanouts.iter().map(|&fanout| fanout.clamp(-1, i64::from(i32::MAX)) as i32);
+        let fanouts =
+            worker.config.train.fanouts.iter().map(|&fanout| fanout.clamp(-1, i64::from(i32::MAX)) as i32);
         let options = sample::Options { fanouts: fanouts.collect() };
         let sampler = (sample::find("neighbor")?.build)(&options)?;
         Ok(Self { sampler, shuffled: targets.clone(), targets })
     }
+}
+
+fn check(config: &RunConfig, parts: u32) -> Result<()> {
+    if parts > 1 {
+        let message = format!("expected 1 with strategy `mini`, found `{parts}`");
+        return Err(Error::config(config.place("data.parts"), "data.parts", message)
+            .with_hint("use strategy `full` on several parts"));
+    }
+    let (fanouts, layers) = (config.train.fanouts.len(), config.model.layers);
+    if fanouts != layers {
+        let message = format!("expected one fan-out per layer ({layers}), found {fanouts}");
+        return Err(Error::config(config.place("train.fanouts"), "train.fanouts", message)
+            .with_hint("fan-outs count from the targets outward; -1 takes all neighbours"));
+    }
+    Ok(())
 }
 
 impl Strategy for Mini {

@@ -8,6 +8,8 @@ mod full;
 mod mini;
 
 use crate::checkpoint::Checkpoint;
+use crate::model;
+use crate::run::RunConfig;
 use crate::worker::Worker;
 use crate::{Error, Result};
 
@@ -58,12 +60,26 @@ pub struct Entry {
     pub paper: &'static str,
     /// What it promises.
     pub behavior: Behavior,
+    /// Refuses settings that it cannot follow, on this many parts.
+    pub check: fn(&RunConfig, u32) -> Result<()>,
     /// Makes it for one rank.
     pub build: fn(&Worker) -> Result<Box<dyn Strategy>>,
 }
 
 /// Every strategy that Archipelago knows.
 pub const STRATEGIES: &[Entry] = &[full::ENTRY, mini::ENTRY];
+
+/// The strategy that `config` asks for, if all that it asks for can be done on `parts` parts.
+pub fn check(config: &RunConfig, parts: u32) -> Result<&'static Entry> {
+    config.check_name("strategy.name", &STRATEGIES.iter().map(|entry| entry.name).collect::<Vec<_>>())?;
+    config.check_name("model.name", &model::MODELS.iter().map(|entry| entry.name).collect::<Vec<_>>())?;
+    config.check_name("exchange.codec", &["f32"])?;
+    config.check_name("agree.method", &["sum-gradients"])?;
+    config.check_name("residency.mode", &["all"])?;
+    let entry = find(&config.strategy.name)?;
+    (entry.check)(config, parts)?;
+    Ok(entry)
+}
 
 /// The strategy called `name`.
 pub fn find(name: &str) -> Result<&'static Entry> {

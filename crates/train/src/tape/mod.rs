@@ -248,10 +248,9 @@ impl Tape {
     /// The numbers of `var` to be overwritten: its own buffer when nobody needs it any more, else a copy.
     pub fn consume(&mut self, var: Var) -> Buffer {
         let slot = &mut self.slots[var.0];
-        if !slot.kept && matches!(slot.value, Value::Computed(_)) {
-            if let Value::Computed(buffer) = std::mem::replace(&mut slot.value, Value::Gone) {
-                return buffer;
-            }
+        let mine = !slot.kept && matches!(slot.value, Value::Computed(_));
+        if mine && let Value::Computed(buffer) = std::mem::replace(&mut slot.value, Value::Gone) {
+            return buffer;
         }
         let mut copy = self.arena.take(self.value(var).len());
         copy.copy_from_slice(self.value(var));
