@@ -21,7 +21,7 @@ pub const LARGEST_EXACT: u64 = 1 << 30;
 pub enum Severity {
     /// Good to know.
     Info,
-    /// Training works, but perhaps not as meant.
+    /// Training works, but perhaps not as meant, or the dataset has nothing to learn from.
     Warning,
     /// Training on this would fail or be wrong.
     Error,
@@ -96,6 +96,8 @@ pub struct Report {
     pub edge_report: EdgeReport,
     /// Sizes of the splits.
     pub splits: SplitSizes,
+    /// Training nodes that have a label; without any, `archi train` has nothing to learn from.
+    pub learnable: u64,
     /// What was found, the most serious first.
     pub findings: Vec<Finding>,
     /// What the reader assumed.
@@ -116,6 +118,7 @@ pub fn check(dataset: &mut Dataset, progress: &dyn Progress) -> Result<Report> {
     nodes::check_features(&dataset.features, &mut findings);
     let unlabelled = nodes::check_labels(&dataset.labels, &mut findings);
     nodes::check_splits(&dataset.splits, &dataset.labels, dataset.nodes, &mut findings);
+    let learnable = nodes::check_learnable(&dataset.splits.train, &dataset.labels, &mut findings);
     let splits = &dataset.splits;
     Ok(Report {
         name: dataset.name.clone(),
@@ -127,6 +130,7 @@ pub fn check(dataset: &mut Dataset, progress: &dyn Progress) -> Result<Report> {
         unlabelled,
         edge_report,
         splits: SplitSizes { train: splits.train.len(), valid: splits.valid.len(), test: splits.test.len() },
+        learnable,
         findings: findings.sorted(),
         assumed: dataset.notes.clone(),
     })

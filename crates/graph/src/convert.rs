@@ -9,6 +9,7 @@ use crate::dataset::{Dataset, EdgeChunk, EdgeColumns, Features, Labels};
 use crate::progress::Progress;
 use crate::{Error, Result};
 use bytemuck::Pod;
+use npyz::{AutoSerialize, DType, WriteOptions, WriterBuilder};
 use std::fs::File;
 use std::io::{BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -23,7 +24,13 @@ pub fn write_folder(dataset: &mut Dataset, out: &Path, progress: &dyn Progress) 
     write_labels(&dataset.labels, folder.path())?;
     for (name, nodes) in dataset.splits.named() {
         if dataset.splits.named().iter().any(|(_, nodes)| !nodes.is_empty()) {
-            write_array::<u64>(folder.path(), &format!("{name}_idx"), "<i8", &[nodes.len() as u64], nodes)?;
+            write_array::<u64>(
+                folder.path(),
+                &format!("{name}_idx"),
+                i64::default_dtype(),
+                &[nodes.len() as u64],
+                nodes,
+            )?;
         }
     }
     write_names(dataset.names.as_deref(), folder.path())?;
@@ -31,36 +38,40 @@ pub fn write_folder(dataset: &mut Dataset, out: &Path, progress: &dyn Progress) 
     folder.commit()
 }
 
-/// A `.npy` file that is written from one place on.
+/// A `.npy` file that is written from one place on. `npyz` writes the header; elements, which it would take one by
+/// one, go to the file as they lie in memory.
 struct NpyWriter {
     file: PathBuf,
     writer: BufWriter<File>,
+    /// Bytes before the first element.
+    start: u64,
 }
 
 impl NpyWriter {
     /// Creates `<folder>/<name>.npy` with its header.
-    fn create(folder: &Path, name: &str, kind: &str, shape: &[u64]) -> Result<Self> {
+    fn create(folder: &Path, name: &str, kind: DType, shape: &[u64]) -> Result<Self> {
         let file = folder.join(format!("{name}.npy"));
-        let created = File::create(&file).map_err(Error::io("create", &file))?;
-        let mut writer = Self { file, writer: BufWriter::with_capacity(BUFFER, created) };
-        writer.write_bytes(&npy_header(kind, shape))?;
-        Ok(writer)
+        let create = || {
+            let mut writer = BufWriter::with_capacity(BUFFER, File::create(&file)?);
+            let header = WriteOptions::new_header_only().dtype(kind).shape(shape).writer(&mut writer);
+            let start = header.write_header_only()?.stream_position()?;
+            Ok((writer, start))
+        };
+        let (writer, start) = create().map_err(Error::io("create", &file))?;
+        Ok(Self { file, writer, start })
     }
 
-    /// A second writer to the same file, from byte `offset` behind the header of `header` bytes.
-    fn second(&self, header: usize, offset: u64) -> Result<Self> {
+    /// A second writer to the same file, from byte `offset` behind the header.
+    fn second(&self, offset: u64) -> Result<Self> {
         let mut opened =
             File::options().write(true).open(&self.file).map_err(Error::io("write", &self.file))?;
-        opened.seek(SeekFrom::Start(header as u64 + offset)).map_err(Error::io("write", &self.file))?;
-        Ok(Self { file: self.file.clone(), writer: BufWriter::with_capacity(BUFFER, opened) })
+        opened.seek(SeekFrom::Start(self.start + offset)).map_err(Error::io("write", &self.file))?;
+        let writer = BufWriter::with_capacity(BUFFER, opened);
+        Ok(Self { file: self.file.clone(), writer, start: self.start })
     }
 
     fn write<T: Pod>(&mut self, values: &[T]) -> Result<()> {
-        self.write_bytes(bytemuck::cast_slice(values))
-    }
-
-    fn write_bytes(&mut self, bytes: &[u8]) -> Result<()> {
-        self.writer.write_all(bytes).map_err(Error::io("write", &self.file))
+        self.writer.write_all(bytemuck::cast_slice(values)).map_err(Error::io("write", &self.file))
     }
 
     fn finish(mut self) -> Result<()> {
@@ -68,20 +79,7 @@ impl NpyWriter {
     }
 }
 
-/// Magic, version and description, padded so that the elements begin at a multiple of 64.
-fn npy_header(kind: &str, shape: &[u64]) -> Vec<u8> {
-    let sizes: String = shape.iter().map(|size| format!("{size}, ")).collect();
-    let text = format!("{{'descr': '{kind}', 'fortran_order': False, 'shape': ({}), }}", sizes.trim_end());
-    let length = (10 + text.len() + 1).next_multiple_of(64) - 10;
-    let mut header = b"\x93NUMPY\x01\x00".to_vec();
-    header.extend((length as u16).to_le_bytes());
-    header.extend(text.as_bytes());
-    header.resize(10 + length - 1, b' ');
-    header.push(b'\n');
-    header
-}
-
-fn write_array<T: Pod>(folder: &Path, name: &str, kind: &str, shape: &[u64], values: &[T]) -> Result<()> {
+fn write_array<T: Pod>(folder: &Path, name: &str, kind: DType, shape: &[u64], values: &[T]) -> Result<()> {
     let mut writer = NpyWriter::create(folder, name, kind, shape)?;
     writer.write(values)?;
     writer.finish()
@@ -89,9 +87,8 @@ fn write_array<T: Pod>(folder: &Path, name: &str, kind: &str, shape: &[u64], val
 
 fn write_edges(dataset: &mut Dataset, folder: &Path, progress: &dyn Progress) -> Result<()> {
     let count = dataset.edges.len();
-    let shape = [2, count];
-    let mut sources = NpyWriter::create(folder, "edge_index", "<i8", &shape)?;
-    let mut targets = sources.second(npy_header("<i8", &shape).len(), 8 * count)?;
+    let mut sources = NpyWriter::create(folder, "edge_index", i64::default_dtype(), &[2, count])?;
+    let mut targets = sources.second(8 * count)?;
     let mut extras = ExtraWriters::create(dataset.edge_columns, count, folder)?;
     progress.begin("writing edges", count, "edges");
     dataset.edges.rewind()?;
@@ -122,9 +119,9 @@ impl ExtraWriters {
         };
         let width = columns.attribute_width as u64;
         Ok(Self {
-            weights: create(columns.weighted, "edge_weight", "<f4", &[count])?,
-            types: create(columns.types > 0, "edge_type", "<i8", &[count])?,
-            attributes: create(width > 0, "edge_attr", "<f4", &[count, width])?,
+            weights: create(columns.weighted, "edge_weight", f32::default_dtype(), &[count])?,
+            types: create(columns.types > 0, "edge_type", i64::default_dtype(), &[count])?,
+            attributes: create(width > 0, "edge_attr", f32::default_dtype(), &[count, width])?,
         })
     }
 
@@ -151,14 +148,14 @@ fn write_features(features: &Features, nodes: u64, folder: &Path) -> Result<()> 
     match features {
         Features::None => Ok(()),
         Features::Dense { width, values } => {
-            write_array::<f32>(folder, "x", "<f4", &[nodes, *width as u64], values)
+            write_array::<f32>(folder, "x", f32::default_dtype(), &[nodes, *width as u64], values)
         }
         Features::Sparse { width, offsets, columns, values } => {
             let stored = values.len() as u64;
-            write_array::<u64>(folder, "x_indptr", "<i8", &[nodes + 1], offsets)?;
-            write_array::<u32>(folder, "x_indices", "<u4", &[stored], columns)?;
-            write_array::<f32>(folder, "x_data", "<f4", &[stored], values)?;
-            write_array::<u64>(folder, "x_shape", "<i8", &[2], &[nodes, *width as u64])
+            write_array::<u64>(folder, "x_indptr", i64::default_dtype(), &[nodes + 1], offsets)?;
+            write_array::<u32>(folder, "x_indices", u32::default_dtype(), &[stored], columns)?;
+            write_array::<f32>(folder, "x_data", f32::default_dtype(), &[stored], values)?;
+            write_array::<u64>(folder, "x_shape", i64::default_dtype(), &[2], &[nodes, *width as u64])
         }
     }
 }
@@ -167,11 +164,11 @@ fn write_labels(labels: &Labels, folder: &Path) -> Result<()> {
     match labels {
         Labels::None => Ok(()),
         Labels::Classes { values, .. } => {
-            write_array::<i64>(folder, "y", "<i8", &[values.len() as u64], values)
+            write_array::<i64>(folder, "y", i64::default_dtype(), &[values.len() as u64], values)
         }
         Labels::Multi { classes, values } => {
             let shape = [(values.len() / (*classes).max(1)) as u64, *classes as u64];
-            write_array::<u8>(folder, "y", "|u1", &shape, values)
+            write_array::<u8>(folder, "y", u8::default_dtype(), &shape, values)
         }
     }
 }

@@ -6,6 +6,7 @@
 use crate::atomic::write_file;
 use crate::error::unknown_message;
 use crate::{Error, Result};
+use npyz::{AutoSerialize, DType, WriteOptions, WriterBuilder};
 use parquet::basic::{Compression, LogicalType, Repetition, Type as Physical};
 use parquet::column::writer::ColumnWriter;
 use parquet::data_type::ByteArray;
@@ -135,12 +136,12 @@ impl Values<'_> {
         }
     }
 
-    /// The NumPy name of the type, and the bytes.
-    fn raw(&self) -> (&'static str, &[u8]) {
+    /// The NumPy type, and the bytes.
+    fn raw(&self) -> (DType, &[u8]) {
         match self {
-            Self::Int(values) => ("<i8", bytemuck::cast_slice(values)),
-            Self::Flag(values) => ("|u1", values),
-            Self::Float(values) => ("<f4", bytemuck::cast_slice(values)),
+            Self::Int(values) => (i64::default_dtype(), bytemuck::cast_slice(values)),
+            Self::Flag(values) => (u8::default_dtype(), values),
+            Self::Float(values) => (f32::default_dtype(), bytemuck::cast_slice(values)),
         }
     }
 
@@ -156,18 +157,11 @@ impl Values<'_> {
 
 fn write_npy(table: &Table, file: &Path, out: &mut dyn Write) -> Result<()> {
     let columns = &table.columns[0];
-    let (descr, bytes) = columns.values.raw();
-    let shape = match columns.width {
-        None => format!("({},)", table.nodes),
-        Some(width) => format!("({}, {width})", table.nodes),
-    };
-    let mut header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}");
-    // Magic, version and length are 10 bytes; the array begins at a multiple of 64.
-    header += &" ".repeat(63 - (header.len() + 10) % 64);
-    header.push('\n');
-    let length = (header.len() as u16).to_le_bytes();
-    let parts: [&[u8]; 4] = [b"\x93NUMPY\x01\x00", &length, header.as_bytes(), bytes];
-    parts.iter().try_for_each(|part| out.write_all(part)).map_err(Error::io("write", file))
+    let (kind, bytes) = columns.values.raw();
+    let shape: Vec<u64> =
+        [Some(table.nodes), columns.width].iter().flatten().map(|&size| size as u64).collect();
+    let header = WriteOptions::new_header_only().dtype(kind).shape(&shape).writer(out);
+    header.write_header_only().and_then(|out| out.write_all(bytes)).map_err(Error::io("write", file))
 }
 
 fn write_csv(table: &Table, file: &Path, out: &mut dyn Write) -> Result<()> {
@@ -365,7 +359,7 @@ mod tests {
         assert_eq!(bytemuck::pod_collect_to_vec::<u8, f32>(&bytes[start..]), SCORES);
         let header = String::from_utf8_lossy(&bytes[10..start]);
         assert!(
-            header.starts_with("{'descr': '<f4', 'fortran_order': False, 'shape': (3, 2), }"),
+            header.starts_with("{'descr': '<f4', 'fortran_order': False, 'shape': (3, 2, ), }"),
             "{header}"
         );
     }

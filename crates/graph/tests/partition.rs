@@ -157,7 +157,8 @@ proptest! {
     }
 }
 
-const REFERENCE: &str = "/work/shared/reference";
+/// Reference numbers that lie beside a checkout of the project, when they do.
+const REFERENCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/reference");
 
 /// The array `name` of an npz file, integers or not, as f64.
 fn npz_array(file: &str, name: &str) -> Vec<f64> {

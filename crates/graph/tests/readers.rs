@@ -4,7 +4,7 @@
 
 mod readers_fixtures;
 
-use archipelago_graph::check::{Severity, check};
+use archipelago_graph::check::{Finding, Severity, check};
 use archipelago_graph::convert::write_folder;
 use archipelago_graph::dataset::{Dataset, Features, Labels};
 use archipelago_graph::progress::Silent;
@@ -272,6 +272,36 @@ fn a_check_finds_what_is_wrong() {
     said(Severity::Info, "1 edges have no reverse");
     assert_eq!(report.worst(), Some(Severity::Error));
     assert!(serde_json::to_string(&report).unwrap().contains("\"severity\":\"error\""));
+}
+
+#[test]
+fn a_check_says_when_there_is_nothing_to_learn_from() {
+    let home = tempfile::tempdir().unwrap();
+    let mut graph = Graph::random(20, 30, false);
+    readers_fixtures::write_folder(&graph, home.path());
+    let said = |lacking: &str, path: &Path| {
+        let report = check(&mut read(path), &Silent).unwrap();
+        let sentence = format!("without {lacking} `archi train` has nothing to learn from");
+        let found = |f: &Finding| f.severity == Severity::Warning && f.message == sentence;
+        assert!(report.findings.iter().any(found), "{:#?}", report.findings);
+        assert_eq!((report.learnable, report.worst()), (0, Some(Severity::Warning)));
+    };
+    let report = check(&mut read(home.path()), &Silent).unwrap();
+    let labelled = graph.train.iter().filter(|&&node| graph.y[node as usize] >= 0).count() as u64;
+    assert_eq!(report.learnable, labelled);
+    assert!(labelled > 0 && report.findings.iter().all(|f| !f.message.contains("nothing to learn")));
+
+    graph.train.iter().for_each(|&node| graph.y[node as usize] = -1);
+    readers_fixtures::write_folder(&graph, home.path());
+    said("labelled training nodes", home.path());
+    fs::remove_file(home.path().join("y.npy")).unwrap();
+    said("labels", home.path());
+    let edges = home.path().join("edges.csv");
+    fs::write(&edges, "0,1\n1,0\n").unwrap();
+    said("labels and training nodes", &edges);
+    graph.train.clear();
+    readers_fixtures::write_folder(&graph, home.path());
+    said("training nodes", home.path());
 }
 
 /// The datasets that lie beside a checkout of the project, when they do.

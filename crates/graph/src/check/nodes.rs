@@ -80,6 +80,27 @@ pub(super) fn check_splits(splits: &Splits, labels: &Labels, nodes: u64, finding
     check_training_classes(&splits.train, labels, findings);
 }
 
+/// Counts the training nodes that have a label, and says what it means that there are none.
+pub(super) fn check_learnable(train: &[u64], labels: &Labels, findings: &mut Findings) -> u64 {
+    let learnable = match labels {
+        Labels::None => 0,
+        Labels::Classes { values, .. } => {
+            train.iter().filter(|&&node| values.get(node as usize).is_some_and(|&class| class >= 0)).count()
+        }
+        Labels::Multi { .. } => train.len(),
+    };
+    let lacking = match (labels, train) {
+        (Labels::None, []) => "labels and training nodes",
+        (Labels::None, _) => "labels",
+        (_, []) => "training nodes",
+        _ => "labelled training nodes",
+    };
+    if learnable == 0 {
+        findings.warning(format!("without {lacking} `archi train` has nothing to learn from"));
+    }
+    learnable as u64
+}
+
 fn report_overlaps(overlaps: &[[u64; 3]; 3], findings: &mut Findings) {
     let names = ["train", "valid", "test"];
     for (first, row) in overlaps.iter().enumerate() {

@@ -4,163 +4,17 @@
 //! memory), and are decoded when asked for. Any byte order and either element order is understood. A header is
 //! believed only after its size has been compared with the bytes that are really there.
 
+mod header;
+
+pub(super) use header::{Header, Kind, read_fully};
+
 use crate::array::Array;
 use crate::{Error, Result};
 use bytemuck::Pod;
 use memmap2::Mmap;
 use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
-/// Longest header accepted; NumPy itself refuses more than 10,000 bytes by default.
-const LONGEST_HEADER: usize = 1 << 16;
-
-/// The type of one element.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
-    Bool,
-    Signed(usize),
-    Unsigned(usize),
-    Float(usize),
-    /// A byte string of fixed length.
-    Bytes(usize),
-}
-
-impl Kind {
-    /// Bytes per element.
-    pub(super) fn size(self) -> usize {
-        match self {
-            Self::Bool => 1,
-            Self::Signed(size) | Self::Unsigned(size) | Self::Float(size) | Self::Bytes(size) => size,
-        }
-    }
-
-    pub(super) fn is_integer(self) -> bool {
-        matches!(self, Self::Signed(_) | Self::Unsigned(_))
-    }
-
-    /// NumPy's word for it.
-    fn name(self) -> String {
-        match self {
-            Self::Bool => "bool".into(),
-            Self::Signed(size) => format!("int{}", 8 * size),
-            Self::Unsigned(size) => format!("uint{}", 8 * size),
-            Self::Float(size) => format!("float{}", 8 * size),
-            Self::Bytes(size) => format!("bytes{size}"),
-        }
-    }
-
-    /// Reads a type code such as `<i8`; the flag says whether it is big-endian.
-    fn parse(code: &str) -> Option<(Self, bool)> {
-        let (order, rest) = code.split_at_checked(1)?;
-        let (letter, size) = rest.split_at_checked(1)?;
-        let size: usize = size.parse().ok()?;
-        let kind = match (letter, size) {
-            ("b", 1) => Self::Bool,
-            ("i", 1 | 2 | 4 | 8) => Self::Signed(size),
-            ("u", 1 | 2 | 4 | 8) => Self::Unsigned(size),
-            ("f", 2 | 4 | 8) => Self::Float(size),
-            ("S", 1..=64) => Self::Bytes(size),
-            _ => return None,
-        };
-        matches!(order, "<" | "|" | ">" | "=").then_some((kind, order == ">"))
-    }
-}
-
-/// What the head of an `.npy` says.
-#[derive(Debug, Clone)]
-pub(super) struct Header {
-    pub(super) kind: Kind,
-    big_endian: bool,
-    fortran: bool,
-    shape: Vec<usize>,
-    /// Bytes before the first element.
-    start: usize,
-    /// Bytes of all elements.
-    pub(super) bytes: usize,
-}
-
-impl Header {
-    /// Reads the header from the start of `input`; `place` and `file` are for messages.
-    pub(super) fn read(input: &mut dyn Read, file: &Path, place: &str) -> Result<Self> {
-        let wrong = |expected: &str, found: String| Error::input(file, place, expected, found);
-        let mut fixed = [0u8; 8];
-        read_fully(input, &mut fixed, file, place)?;
-        if &fixed[..6] != b"\x93NUMPY" {
-            return Err(wrong(
-                "the bytes `\\x93NUMPY` at the start",
-                format!("`{}`", fixed[..6].escape_ascii()),
-            ));
-        }
-        let (length, before) = match fixed[6] {
-            1 => (usize::from(u16::from_le_bytes(read_array(input, file, place)?)), 10),
-            2 | 3 => (u32::from_le_bytes(read_array(input, file, place)?) as usize, 12),
-            version => return Err(wrong("npy format version 1, 2 or 3", format!("`{version}`"))),
-        };
-        if length > LONGEST_HEADER {
-            return Err(wrong("a header of at most 65536 bytes", format!("one of `{length}` bytes")));
-        }
-        let mut text = vec![0; length];
-        read_fully(input, &mut text, file, place)?;
-        let text = String::from_utf8_lossy(&text);
-        Self::parse(&text, before + length).map_err(|(expected, found)| wrong(expected, found))
-    }
-
-    fn parse(text: &str, start: usize) -> Result<Self, (&'static str, String)> {
-        let shown = || format!("`{}`", text.trim().chars().take(120).collect::<String>());
-        let code = value(text, "'descr'").ok_or_else(|| ("a header with a `descr`", shown()))?;
-        let known = "a number type (bool, int, uint, float of 1 to 8 bytes)";
-        let code = code.strip_prefix('\'').and_then(|c| c.split_once('\'')).ok_or((known, shown()))?.0;
-        let (kind, big_endian) = Kind::parse(code).ok_or((known, format!("`{code}`")))?;
-        let order =
-            value(text, "'fortran_order'").ok_or_else(|| ("a header with a `fortran_order`", shown()))?;
-        let shape = value(text, "'shape'")
-            .and_then(|shape| shape.strip_prefix('(')?.split_once(')'))
-            .and_then(|(sizes, _)| parse_sizes(sizes))
-            .ok_or_else(|| ("a header with a `shape` of up to 8 sizes", shown()))?;
-        let bytes = shape
-            .iter()
-            .try_fold(kind.size(), |bytes, &size| bytes.checked_mul(size))
-            .filter(|&bytes| bytes <= isize::MAX as usize)
-            .ok_or_else(|| ("a shape that fits the machine", format!("`{shape:?}`")))?;
-        Ok(Self { kind, big_endian, fortran: order.starts_with("True"), shape, start, bytes })
-    }
-}
-
-/// What follows `key:` in the text of a header.
-fn value<'a>(text: &'a str, key: &str) -> Option<&'a str> {
-    let (_, after) = text.split_once(key)?;
-    Some(after.trim_start().strip_prefix(':')?.trim_start())
-}
-
-fn parse_sizes(text: &str) -> Option<Vec<usize>> {
-    let sizes: Option<Vec<usize>> = text
-        .split(',')
-        .map(str::trim)
-        .filter(|size| !size.is_empty())
-        .map(|size| size.trim_end_matches('L').parse().ok())
-        .collect();
-    sizes.filter(|sizes| sizes.len() <= 8)
-}
-
-fn read_array<const N: usize>(input: &mut dyn Read, file: &Path, place: &str) -> Result<[u8; N]> {
-    let mut bytes = [0; N];
-    read_fully(input, &mut bytes, file, place)?;
-    Ok(bytes)
-}
-
-/// Fills `bytes` from `input`, or says that the file ends too early or cannot be unpacked.
-pub(super) fn read_fully(input: &mut dyn Read, bytes: &mut [u8], file: &Path, place: &str) -> Result<()> {
-    input.read_exact(bytes).map_err(|error| {
-        let found = match error.kind() {
-            std::io::ErrorKind::UnexpectedEof => "the end of the file".to_owned(),
-            _ => format!("damaged data ({error})"),
-        };
-        Error::input(file, place, format!("{} more bytes", bytes.len()), found)
-            .with_hint("the file is damaged or was not copied to its end")
-    })
-}
 
 /// An array whose numbers are in a mapping.
 #[derive(Debug, Clone)]
