@@ -11,6 +11,7 @@ use crate::tape::Input;
 use crate::view::Layout;
 use crate::worker::Worker;
 use archipelago_comm::Kind;
+use std::sync::Arc;
 
 /// Rows that each layer of a step computes on all ranks, input rows first. Empty where batches vary.
 pub fn active_rows(worker: &Worker) -> Result<Vec<u64>> {
@@ -28,6 +29,7 @@ pub fn need(worker: &Worker) -> Result<MemoryNeed> {
         ("features", features(worker)),
         ("activations", activations(worker)),
         ("gradients", widest(worker)),
+        ("exchange", exchange(worker)),
         ("weights", 16 * worker.tape.parameters.count() as u64),
     ];
     let mut bytes = items.map(|(_, bytes)| bytes);
@@ -67,22 +69,54 @@ fn features(worker: &Worker) -> u64 {
 /// Rows that the backward pass reads: the output of every layer, and inside a layer what it transforms.
 fn activations(worker: &Worker) -> u64 {
     let shape = worker.model.shape();
-    let copies = if shape.norm == Norm::None { 1 } else { 3 };
-    let layer = |(index, layout): (usize, &std::sync::Arc<Layout>)| {
-        let shape = shape.layer(index);
-        let inside = if worker.model.keeps_transformed() { layout.block.sources() * shape.output } else { 0 };
-        4 * (copies * layout.block.targets * shape.output + inside)
+    let normed = if shape.norm == Norm::None { 0 } else { 2 };
+    let layer = |(index, layout): (usize, &Arc<Layout>)| {
+        let width = head_width(worker, index);
+        let rows = 4 * layout.block.targets * width * (1 + normed);
+        if !worker.model.keeps_transformed() {
+            return rows;
+        }
+        // Attention keeps its transformed sources and its output before the activation; in backward each of 16
+        // fixed groups of sources sums the gradients of the targets' scores apart.
+        let heads = shape.layer(index).heads;
+        rows + 4 * (layout.block.sources() + layout.block.targets) * width + 64 * layout.block.targets * heads
     };
     worker.layers.iter().enumerate().map(layer).sum::<usize>() as u64
 }
 
-/// Buffers in use at the widest point of a step or of an evaluation, beyond what is kept.
+/// Buffers in use at the widest point of a step or of an evaluation, beyond what is kept: the gradient that a layer
+/// reads and, behind the first layer or inside an attention, the one that it writes.
 fn widest(worker: &Worker) -> u64 {
-    let shape = worker.model.shape();
-    let width = |index: usize| shape.layer(index).output.max(if index == 0 { 0 } else { shape.hidden });
-    let step =
-        worker.layers.iter().enumerate().map(|(index, layout)| 4 * layout.block.sources() * width(index));
-    let whole =
-        worker.whole.iter().enumerate().map(|(index, layout)| 4 * layout.block.sources() * width(index));
+    let attends = worker.model.keeps_transformed();
+    let layer = |(index, layout): (usize, &Arc<Layout>)| {
+        let (read, written) = (head_width(worker, index), worker.model.shape().layer(index).input);
+        let output = layout.block.targets * read;
+        let input = match (attends, index) {
+            (true, _) => layout.block.sources() * read,
+            (false, 0) => 0,
+            (false, _) => layout.block.sources() * read.max(written),
+        };
+        4 * (output + input)
+    };
+    let step = worker.layers.iter().enumerate().map(layer);
+    let whole = worker.whole.iter().enumerate().map(layer);
     step.chain(whole).max().unwrap_or(0) as u64
+}
+
+/// Rows on their way to and from other ranks, in the widest layer of a step or an evaluation.
+fn exchange(worker: &Worker) -> u64 {
+    let layer = |(index, layout): (usize, &Arc<Layout>)| {
+        let sent: usize = layout.routes.send.iter().map(Vec::len).sum();
+        let shape = worker.model.shape().layer(index);
+        4 * (sent + 2 * layout.block.halo) * head_width(worker, index).max(shape.input)
+    };
+    let step = worker.layers.iter().enumerate().map(layer);
+    let whole = worker.whole.iter().enumerate().map(layer);
+    step.chain(whole).max().unwrap_or(0) as u64
+}
+
+/// Numbers per row that a layer computes: all its heads.
+fn head_width(worker: &Worker, index: usize) -> usize {
+    let shape = worker.model.shape().layer(index);
+    if shape.concat || !worker.model.keeps_transformed() { shape.output } else { shape.output * shape.heads }
 }

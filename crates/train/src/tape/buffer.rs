@@ -11,8 +11,9 @@ use memmap2::{Advice, MmapMut};
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-/// From here on a buffer is mapped on its own rather than taken from the heap.
-const MAPPED_FROM: usize = 1 << 20;
+/// From here on a buffer is mapped on its own, in huge pages, rather than taken from the heap. Smaller ones would
+/// waste most of their last huge page.
+const MAPPED_FROM: usize = 8 << 20;
 
 /// One cache line.
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -228,7 +229,7 @@ mod tests {
 
     #[test]
     fn buffers_are_aligned_whatever_their_size() {
-        for len in [0, 1, 17, 1 << 18, (1 << 18) + 3] {
+        for len in [0, 1, 17, 1 << 21, (1 << 21) + 3] {
             let buffer = Buffer::zeros(len);
             assert_eq!(buffer.len(), len);
             assert_eq!(buffer.as_ptr() as usize % 64, 0);
