@@ -9,12 +9,7 @@ mod interrupt;
 mod failure;
 
 use clap::Parser;
-use mimalloc::MiMalloc;
 use std::process::ExitCode;
-
-/// Buffers of a training step are large and short-lived; mimalloc keeps their pages.
-#[global_allocator]
-static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
     failure::speak_plainly_on_panic();

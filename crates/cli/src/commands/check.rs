@@ -18,7 +18,8 @@ use std::process::ExitCode;
   archi check edges.csv.gz --undirected
   archi check ogbn_arxiv --from ogb --json
 
-The exit code is 2 when training on the dataset would fail or be wrong.")]
+The exit code is 2 when something in the dataset is wrong. The last line says whether
+it can be trained on: without labels or training nodes it can only be cut and looked at.")]
 pub struct Args {
     /// Dataset: a folder or a file in any readable format
     data: PathBuf,
@@ -86,6 +87,7 @@ fn verdict(report: &Report) -> String {
     let count =
         |severity| report.findings.iter().filter(|finding| finding.severity == severity).count() as u64;
     match (count(Severity::Error), count(Severity::Warning)) {
+        (0, _) if report.learnable == 0 => "nothing wrong, but nothing to train on".to_owned(),
         (0, 0) => "ready to train on".to_owned(),
         (0, warnings) => format!("ready to train on, with {}", units::counted(warnings, "warning")),
         (errors, _) => format!("not fit to train on: {}", units::counted(errors, "error")),
@@ -106,5 +108,20 @@ fn severity_name(severity: Severity) -> &'static str {
         Severity::Info => "info",
         Severity::Warning => "warning",
         Severity::Error => "error",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use archipelago_graph::progress::Silent;
+    use archipelago_graph::synthetic::small;
+
+    #[test]
+    fn a_graph_without_labels_is_not_called_ready_to_train_on() {
+        let mut dataset = small::bare("bare", 2, &[(0, 1), (1, 0)]);
+        let text = describe(&check::check(&mut dataset, &Silent).unwrap());
+        assert!(text.contains("`archi train` has nothing to learn from"), "{text}");
+        assert!(text.ends_with("\n\nnothing wrong, but nothing to train on"), "{text}");
     }
 }
