@@ -117,6 +117,10 @@ pub(super) fn describe_npy(path: &Path) -> anyhow::Result<Description> {
     };
     let (kind, shape) = (value("descr", ','), value("shape", ')'));
     let (kind, shape) = kind.zip(shape).ok_or_else(|| wrong("a header without `descr` and `shape`"))?;
+    // Writers differ in spaces and in the last comma.
+    let sides: Vec<&str> =
+        shape.split(|c: char| !c.is_ascii_digit()).filter(|side| !side.is_empty()).collect();
+    let shape = format!("({})", sides.join(", "));
     let text = facts([("type", kind.clone()), ("shape", shape.clone())]);
     Ok(Description { kind: "NumPy array", text, facts: json!({ "descr": kind, "shape": shape }) })
 }
