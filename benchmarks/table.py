@@ -38,8 +38,8 @@ def accuracy(file, only=None):
 
 
 def speed(file):
-    rows = ["| work | system | CPU s per epoch | of the fastest peer | wall s per epoch | peak memory, MB | test |",
-            "|---|---|---|---|---|---|---|"]
+    rows = ["| work | system | CPU s per epoch | of the fastest peer | wall s per epoch | peak memory, MB | sent, MB per epoch | test |",
+            "|---|---|---|---|---|---|---|---|"]
     work = {}
     for record in records(file):
         work.setdefault(record["work"], {}).setdefault(record["system"], []).append(record)
@@ -50,8 +50,10 @@ def speed(file):
             cpu = middle(found, "cpu")
             ratio = f"{cpu / min(peers):.2f}" if peers else "-"
             low, high = min(r["cpu"] for r in found), max(r["cpu"] for r in found)
+            sent = [r["sent_mb_epoch"] for r in found if r.get("sent_mb_epoch")]
+            sent = f"{statistics.median(sent):.1f}" if sent else "-"
             rows.append(f"| {name} | {system} | {cpu:.3f} ({low:.3f}–{high:.3f}) | {ratio} | {middle(found, 'wall'):.3f} "
-                        f"| {middle(found, 'rss_mb'):.0f} | {middle(found, 'test'):.3f} |")
+                        f"| {middle(found, 'rss_mb'):.0f} | {sent} | {middle(found, 'test'):.3f} |")
     return rows
 
 
