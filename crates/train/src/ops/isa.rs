@@ -1,7 +1,7 @@
 //! Which vector instructions does this machine have, and how is a kernel compiled for each of them?
 //!
-//! One binary runs everywhere: [`kernel!`] compiles a body three times (portable, AVX2 + FMA, AVX-512) and picks one
-//! at run time. A body speaks to the registers through [`Simd`]; it never names an instruction set itself.
+//! One binary runs everywhere: `kernel!` compiles a body three times (portable, AVX2 + FMA, AVX-512) and picks one
+//! at run time. A body speaks to the registers through `Simd`; it never names an instruction set itself.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
