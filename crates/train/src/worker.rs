@@ -1,7 +1,7 @@
 //! What one rank holds, and the verb that every strategy ends a step with.
 
 use crate::agree::SumGradients;
-use crate::feature::{self, Scaling};
+use crate::feature;
 use crate::model::{self, Model, ModelShape};
 use crate::ops::Pool;
 use crate::optimizer::Optimizer;
@@ -63,11 +63,7 @@ impl Worker {
         let layers = if global_batch { config.model.layers } else { 0 };
         let all_hidden_rows = config.model.norm == run::Norm::Batch;
         let plan = Plan::agree(&part, &comm, &labelled, layers, all_hidden_rows)?;
-        let scaling = match config.data.features {
-            run::Features::AsIs => Scaling::AsIs,
-            run::Features::RowNormalized => Scaling::RowNormalized,
-        };
-        let features = feature::rows(&part, &plan.order, scaling);
+        let features = feature::rows(&part, &plan.order, config.data.features);
         part.release();
         comm.trim();
         let entry = model::find(&config.model.name)?;

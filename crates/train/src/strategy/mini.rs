@@ -10,7 +10,7 @@ use crate::model::Pass;
 use crate::run::RunConfig;
 use crate::view::{Layout, Routes};
 use crate::worker::{TargetLabels, Worker};
-use crate::{Error, Result, plan, run};
+use crate::{Error, Result, plan};
 use archipelago_graph::random::{Key, Purpose};
 use archipelago_graph::sample::{self, Sampler};
 use archipelago_graph::{Batch, Part};
@@ -80,11 +80,7 @@ impl Strategy for Mini {
 /// Forward and backward of one batch; returns its mean loss.
 fn batch_step(worker: &mut Worker, batch: &Batch, targets: &[u32], epoch: u64, step: u64) -> Result<f64> {
     let layouts = layouts(&worker.part, batch);
-    let scaling = match worker.config.data.features {
-        run::Features::AsIs => feature::Scaling::AsIs,
-        run::Features::RowNormalized => feature::Scaling::RowNormalized,
-    };
-    let features = feature::rows(&worker.part, &batch.inputs, scaling);
+    let features = feature::rows(&worker.part, &batch.inputs, worker.config.data.features);
     worker.tape.begin_step(worker.config.train.seed, epoch as usize, step as usize);
     let input = worker.tape.constant(&features, features.rows());
     let pass = Pass { layouts: &layouts, input, statics: None, keep_embeddings: false };
