@@ -136,49 +136,87 @@ fn report_products(pool: &Pool) {
         let (x, w, g) =
             (numbers(1, NODES * inputs), numbers(2, inputs * outputs), numbers(3, NODES * outputs));
         let (mut y, mut dx, mut dw) = (aligned(g.len()), aligned(x.len()), vec![0.0; w.len()]);
-        let work = (2 * NODES * inputs * outputs) as f64;
-        let alone = work / best(|| gemm_alone(pool, map, &x, &w, &mut y)) / 1e9;
-        for (name, seconds) in [
-            ("forward", best(|| map.forward(pool, &x, &w, &mut y, false))),
-            ("grad input", best(|| map.grad_input(pool, &g, &w, &mut dx, false))),
-            ("grad weight", best(|| map.grad_weight(pool, &g, &x, &mut dw, false))),
-        ] {
+        let back = Linear { rows: NODES, inputs: outputs, outputs: inputs };
+        let forward =
+            (best(|| map.forward(pool, &x, &w, &mut y, false)), best(|| alone(pool, map, &x, &w, &mut y)));
+        let grad_input = (
+            best(|| map.grad_input(pool, &g, &w, &mut dx, false)),
+            best(|| alone(pool, back, &g, &w, &mut dx)),
+        );
+        let grad_weight = (
+            best(|| map.grad_weight(pool, &g, &x, &mut dw, false)),
+            best(|| weight_alone(pool, map, &g, &x, &mut dw)),
+        );
+        let work = (2 * NODES * inputs * outputs) as f64 / 1e9;
+        for (name, (ours, alone)) in
+            [("forward", forward), ("grad input", grad_input), ("grad weight", grad_weight)]
+        {
             let name = format!("linear {inputs} -> {outputs}, {name}");
-            line(pool.threads(), &name, seconds, work / seconds / 1e9, "GFLOP/s", alone);
+            line(pool.threads(), &name, ours, work / ours, "GFLOP/s", work / alone);
         }
     }
 }
 
 /// `y = x w^T` by one call of the `gemm` crate per thread.
-fn gemm_alone(pool: &Pool, map: Linear, x: &[f32], w: &[f32], y: &mut [f32]) {
+fn alone(pool: &Pool, map: Linear, x: &[f32], w: &[f32], y: &mut [f32]) {
     let (k, n, out) = (map.inputs, map.outputs, y.as_mut_ptr() as usize);
     pool.for_ranges(map.rows, map.rows.div_ceil(pool.threads()), |range| {
         let (x, y) = (x[range.start * k..].as_ptr(), (out as *mut f32).wrapping_add(range.start * n));
         // SAFETY: the three matrices have these shapes, and ranges are disjoint rows of `y`.
+        unsafe { gemm([n, range.len(), k], (w.as_ptr(), [1, k]), (x, [k, 1]), (y, [n, 1])) };
+    });
+}
+
+/// `dw = g^T x` by one call of the `gemm` crate per thread, each with a sum of its own.
+fn weight_alone(pool: &Pool, map: Linear, g: &[f32], x: &[f32], dw: &mut [f32]) {
+    let (k, n) = (map.inputs, map.outputs);
+    let mut sums: Vec<Vec<f32>> = vec![vec![0.0; k * n]; pool.threads()];
+    let (share, first) = (map.rows.div_ceil(pool.threads()), sums.as_mut_ptr() as usize);
+    pool.for_ranges(map.rows, share, |range| {
+        // SAFETY: each range has a sum of its own, and the three matrices have these shapes.
         unsafe {
-            gemm_f32::gemm::f32::get_gemm_fn()(
-                n,
-                range.len(),
-                k,
-                y,
-                n as isize,
-                1,
-                false,
-                w.as_ptr(),
-                1,
-                k as isize,
-                x,
-                k as isize,
-                1,
-                0.0,
-                1.0,
-                false,
-                false,
-                false,
-                Parallelism::None,
-            );
+            let sum = &mut *(first as *mut Vec<f32>).add(range.start / share);
+            let (x, g) = (x[range.start * k..].as_ptr(), g[range.start * n..].as_ptr());
+            gemm([k, n, range.len()], (x, [k, 1]), (g, [1, n]), (sum.as_mut_ptr(), [k, 1]));
         }
     });
+    dw.fill(0.0);
+    sums.iter().for_each(|sum| dw.iter_mut().zip(sum).for_each(|(all, part)| *all += part));
+}
+
+/// `out = lhs rhs`, `[m, n, k]` being the rows of `lhs`, the columns of `rhs` and what they share; each operand with
+/// the steps from column to column and from row to row.
+unsafe fn gemm(
+    [m, n, k]: [usize; 3],
+    (lhs, l): (*const f32, [usize; 2]),
+    (rhs, r): (*const f32, [usize; 2]),
+    (out, o): (*mut f32, [usize; 2]),
+) {
+    let step = |step: usize| step as isize;
+    // SAFETY: the caller's promise.
+    unsafe {
+        gemm_f32::gemm::f32::get_gemm_fn()(
+            m,
+            n,
+            k,
+            out,
+            step(o[0]),
+            step(o[1]),
+            false,
+            lhs,
+            step(l[0]),
+            step(l[1]),
+            rhs,
+            step(r[0]),
+            step(r[1]),
+            0.0,
+            1.0,
+            false,
+            false,
+            false,
+            Parallelism::None,
+        );
+    }
 }
 
 fn report_attention(pool: &Pool, g: &Graph) {

@@ -7,6 +7,7 @@
 use crate::Result;
 use crate::event::MemoryNeed;
 use crate::model::Norm;
+use crate::ops::panel_bytes;
 use crate::tape::Input;
 use crate::view::Layout;
 use crate::worker::Worker;
@@ -30,6 +31,7 @@ pub fn need(worker: &Worker) -> Result<MemoryNeed> {
         ("activations", activations(worker)),
         ("gradients", widest(worker)),
         ("exchange", exchange(worker)),
+        ("scratch", scratch(worker)),
         ("weights", 16 * worker.tape.parameters.count() as u64),
     ];
     let mut bytes = items.map(|(_, bytes)| bytes);
@@ -113,6 +115,12 @@ fn exchange(worker: &Worker) -> u64 {
     let step = worker.layers.iter().enumerate().map(layer);
     let whole = worker.whole.iter().enumerate().map(layer);
     step.chain(whole).max().unwrap_or(0) as u64
+}
+
+/// The panel of columns that a gather packs.
+fn scratch(worker: &Worker) -> u64 {
+    let layers = worker.layers.iter().chain(&worker.whole);
+    layers.map(|layout| panel_bytes(layout.block.sources())).max().unwrap_or(0) as u64
 }
 
 /// Numbers per row that a layer computes: all its heads.

@@ -1,8 +1,8 @@
 //! After the first steps a full-batch step allocates nothing, on one part and on several.
 //!
 //! Two small things are not ours: each product of the `gemm` crate makes a list of flags of at most 64 bytes, and
-//! `rayon` takes a new block of its queue (1.5 KB) every 63 calls. Blocks of that size are let pass, and their
-//! number must not grow from step to step.
+//! `rayon` takes a new block of its queue (1.5 KB) every 63 calls, and its threads make their first thread-local
+//! lists whenever they first get work. Blocks of that size are let pass, and their number must not grow with steps.
 
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
@@ -67,7 +67,11 @@ fn a_step_after_the_first_ones_allocates_nothing() {
             // Threads of the pool meet their scratch memory for the first time in any of the first steps.
             for (counts, small) in &counts {
                 assert_eq!(counts[5..], [0; 3], "{model:?} on {parts} parts: {counts:?}");
-                assert!(small[7] <= small[1] + 2, "{model:?} on {parts} parts: {small:?} small blocks");
+                let early = small[..4].iter().max().unwrap();
+                assert!(
+                    small[4..].iter().all(|late| late <= early),
+                    "{model:?} on {parts} parts: {small:?} small"
+                );
             }
         }
     }

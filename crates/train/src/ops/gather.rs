@@ -6,12 +6,13 @@
 //! map along outgoing edges with `s` and `t` exchanged, so there is no backward kernel.
 //!
 //! A block of columns is accumulated in registers while the rows of later edges are requested from memory: the time
-//! is that of reading `edges * width` floats.
+//! is that of reading `edges * width` floats. Where every row is read by several edges, they are read from the cache
+//! (see [`panel`]).
 
 use super::isa::{Simd, kernel};
 use super::pool::{Pool, Shared};
 use super::rows::{Chunk, Rows, Targets};
-use super::{AHEAD, edges_per_task};
+use super::{AHEAD, edges_per_task, panel};
 
 /// The adjacency and scales of one aggregation.
 #[derive(Debug, Clone, Copy)]
@@ -40,6 +41,9 @@ impl<'a> Gather<'a> {
 /// Writes (or, with `accumulate`, adds) the aggregate of every target.
 pub fn gather(pool: &Pool, graph: &Gather, rows: Rows, targets: Targets, out: &mut [f32], accumulate: bool) {
     let (first, out) = (targets.first(), Shared::new(out));
+    if panel::pays(rows.count(), targets.edges(graph.offsets), rows.width) {
+        return panel::gather_panels(pool, graph, rows, &targets, out, accumulate);
+    }
     targets.for_chunks(pool, graph.offsets, edges_per_task(rows.width), |chunk| {
         gather_chunk(graph, &rows, &chunk, first, out, accumulate);
     });
@@ -209,12 +213,45 @@ mod tests {
             gather(&Pool::new(2), &job, rows, Targets::Listed(&listed), &mut some, accumulate);
             for i in 0..n {
                 let from = if i % 3 == 1 { &before } else { &one };
-                prop_assert_eq!(&some[i * width..][..width], &from[i * width..][..width]);
+                close(&some[i * width..][..width], &from[i * width..][..width], 1e-5);
             }
             let from = n / 2;
             let mut tail = before[from * width..].to_vec();
             gather(&Pool::new(2), &job, rows, Targets::Range(from..n), &mut tail, accumulate);
-            prop_assert_eq!(&tail[..], &one[from * width..]);
+            close(&tail, &one[from * width..], 1e-5);
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+        #[test]
+        fn a_gather_by_panels_is_the_weighted_sum_of_its_rows(
+            n in 1usize..40, halo in 0usize..9, width in prop::sample::select(&[17usize, 32, 40, 47, 64][..]),
+            scaled in any::<[bool; 4]>(), accumulate in any::<bool>(), seed in any::<u64>(),
+        ) {
+            let g = graph(seed, &vec![80; n], n + halo);
+            let (local, far) = (numbers(seed ^ 1, n * width), numbers(seed ^ 2, halo * width));
+            let rows = Rows { local: &local, halo: &far, split: n, width };
+            prop_assert!(panel::pays(rows.count(), g.neighbors.len(), width) || halo > 19 * n);
+            let (w, mut s, t, own) = (numbers(3, g.neighbors.len()), numbers(4, n + halo), numbers(5, n), numbers(6, n));
+            s[0] = 0.0;
+            let pick = |on: bool, v| if on { Some(v) } else { None };
+            let job = Gather {
+                offsets: &g.offsets, neighbors: &g.neighbors, weights: pick(scaled[0], &w[..]),
+                source_scale: pick(scaled[1], &s[..]), target_scale: pick(scaled[2], &t[..]), self_scale: pick(scaled[3], &own[..]),
+            };
+            let before = numbers(7, n * width);
+            let expected: Vec<f32> = (0..n).flat_map(|i| reference(&job, rows, i)).zip(&before)
+                .map(|(x, b)| if accumulate { x + b } else { x }).collect();
+            for isa in Isa::available() {
+                let mut out = before.clone();
+                isa.force(|| gather(&Pool::new(1), &job, rows, Targets::All(n), &mut out, accumulate));
+                close(&out, &expected, 1e-5);
+            }
+            let (mut one, mut two) = (before.clone(), before.clone());
+            gather(&Pool::new(1), &job, rows, Targets::All(n), &mut one, accumulate);
+            gather(&Pool::new(2), &job, rows, Targets::Range(0..n), &mut two, accumulate);
+            prop_assert_eq!(&one, &two);
         }
     }
 

@@ -13,6 +13,7 @@ mod scratch;
 pub mod rows;
 pub mod dropout;
 pub mod gather;
+mod panel;
 pub mod max;
 pub mod attention;
 pub mod softmax;
@@ -32,6 +33,7 @@ pub mod loss;
 pub(crate) mod testing;
 
 pub use dropout::Dropout;
+pub(crate) use panel::bytes as panel_bytes;
 pub use pool::Pool;
 pub use rows::{Rows, Targets};
 

@@ -32,6 +32,11 @@ impl<'a> Rows<'a> {
         Self { halo, ..Self::local(local, width) }
     }
 
+    /// How many rows there are.
+    pub fn count(&self) -> usize {
+        self.split + self.halo.len().checked_div(self.width).unwrap_or(0)
+    }
+
     /// Row `source`.
     #[inline(always)]
     pub fn row(&self, source: usize) -> &'a [f32] {
@@ -100,6 +105,16 @@ impl Targets<'_> {
         match self {
             Self::Range(range) => range.start,
             _ => 0,
+        }
+    }
+
+    /// How many edges the targets have; a list's are estimated by the mean.
+    pub(crate) fn edges(&self, offsets: &[u64]) -> usize {
+        let all = offsets.last().map_or(0, |&end| end as usize);
+        match self {
+            Self::All(n) => offsets[*n] as usize,
+            Self::Range(rows) => (offsets[rows.end] - offsets[rows.start]) as usize,
+            Self::Listed(list) => all / offsets.len().max(1) * list.len(),
         }
     }
 

@@ -9,11 +9,26 @@ thread_local! { static FREE: RefCell<Vec<Vec<f32>>> = const { RefCell::new(Vec::
 pub(crate) fn with_scratch<R>(len: usize, work: impl FnOnce(&mut [f32]) -> R) -> R {
     let mut buffer = FREE.with_borrow_mut(|free| take_best(free, len));
     if buffer.len() < len {
+        buffer.reserve_exact(len - buffer.len());
+        advise_huge(&mut buffer);
         buffer.resize(len, 0.0);
     }
     let result = work(&mut buffer[..len]);
     FREE.with_borrow_mut(|free| free.push(buffer));
     result
+}
+
+/// Asks for huge pages under a large buffer: at random places of it, small ones cost as much as the reading itself.
+fn advise_huge(buffer: &mut Vec<f32>) {
+    const HUGE: usize = 2 << 20;
+    let room = buffer.spare_capacity_mut();
+    let aligned = room.as_ptr().align_offset(HUGE).min(room.len());
+    let bytes = (room.len() - aligned) * size_of::<f32>() / HUGE * HUGE;
+    #[cfg(target_os = "linux")]
+    if bytes > 0 {
+        // SAFETY: whole pages inside the buffer's own memory, and advice changes no contents.
+        unsafe { libc::madvise(room[aligned..].as_mut_ptr().cast(), bytes, libc::MADV_HUGEPAGE) };
+    }
 }
 
 /// The smallest kept buffer that is large enough, else the largest.
