@@ -3,7 +3,7 @@
 //! Reads `NAME.part.K` text (line `v` holds the part of node `v`) or a `.npy` of integers. Lets any external
 //! partitioner be used, and a published partition be reproduced. Memory: the answer.
 
-use super::{Assignment, Entry, Partitioner, Request, checked_nodes};
+use super::{Assignment, Entry, Memory, Partitioner, Request, checked_nodes};
 use crate::dataset::Dataset;
 use crate::progress::Progress;
 use crate::read::read_part_file;
@@ -15,7 +15,10 @@ pub const ENTRY: Entry = Entry {
     summary: "part numbers from a METIS .part.K file or a .npy array",
     paper: "Karypis & Kumar, A Fast and High Quality Multilevel Scheme for Partitioning Irregular Graphs, \
             SIAM J. Sci. Comput. 1998 (the file format)",
+    memory: Memory::Nodes,
     needs_file: true,
+    balances: false,
+    settings: &[],
     build: || Box::new(File),
 };
 

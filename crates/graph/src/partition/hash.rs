@@ -3,7 +3,7 @@
 //! `part(v) = hash(seed, v) mod P`. Shares are equal only on average (their sizes spread by about
 //! `sqrt(nodes / P)`), the cut is that of a random assignment. No edge is read. Memory: the answer.
 
-use super::{Assignment, Entry, Partitioner, Request, checked_nodes};
+use super::{Assignment, Entry, Memory, Partitioner, Request, checked_nodes};
 use crate::Result;
 use crate::dataset::Dataset;
 use crate::progress::Progress;
@@ -14,7 +14,10 @@ pub const ENTRY: Entry = Entry {
     name: "hash",
     summary: "hash of the node id: no state, nearly equal shares, no locality",
     paper: "",
+    memory: Memory::Nodes,
     needs_file: false,
+    balances: false,
+    settings: &[],
     build: || Box::new(Hash),
 };
 

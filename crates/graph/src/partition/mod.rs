@@ -4,15 +4,25 @@
 //! the parts. A method sees the dataset only through its edge stream and node columns, so a graph may be larger
 //! than memory as long as O(nodes) numbers are not. Nothing here writes files or relabels nodes.
 //!
-//! Adding a method: one file that ends in an `ENTRY`, its `mod` line, and its line in [`PARTITIONERS`].
+//! Methods that place edges rather than nodes implement [`EdgePartitioner`]; [`ByEdges`] makes owners of nodes from
+//! it. Adding a method: one file that ends in an `ENTRY`, its `mod` line, and its line in [`PARTITIONERS`].
 
+pub mod settings;
+pub mod by_edges;
+mod passes;
+mod adjacency;
+mod pack;
 pub mod random;
 pub mod hash;
 pub mod file;
 
+pub use by_edges::{ByEdges, EdgePartitioner, EdgeSink};
+pub use settings::Setting;
+
 use crate::dataset::Dataset;
 use crate::progress::Progress;
 use crate::{Error, Result};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// A way of assigning nodes to parts.
@@ -20,10 +30,15 @@ pub trait Partitioner: Send + Sync {
     /// Assigns every node of `dataset` to one of `request.parts` parts. The edge stream may be left anywhere.
     fn assign(&self, dataset: &mut Dataset, request: &Request, progress: &dyn Progress)
     -> Result<Assignment>;
+
+    /// The method as one that places edges, if that is what it does.
+    fn edges(&self) -> Option<&dyn EdgePartitioner> {
+        None
+    }
 }
 
 /// What is asked of a partitioner.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Request {
     /// How many parts to make; some may stay empty.
     pub parts: u32,
@@ -31,12 +46,44 @@ pub struct Request {
     pub seed: u64,
     /// The file that a method with [`Entry::needs_file`] reads.
     pub file: Option<PathBuf>,
+    /// What to balance besides nodes, for a method with [`Entry::balances`].
+    pub balance: Vec<Balance>,
+    /// Settings that differ from the method's defaults (see [`Entry::settings`]).
+    pub settings: BTreeMap<String, String>,
 }
 
 impl Request {
-    /// `parts` parts with this `seed`, from no file.
+    /// `parts` parts with this `seed`, everything else as the method has it by default.
     pub fn new(parts: u32, seed: u64) -> Self {
-        Self { parts, seed, file: None }
+        Self { parts, seed, ..Self::default() }
+    }
+}
+
+/// Something of which every part should have an equal share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Balance {
+    /// Training nodes.
+    Train,
+    /// Validation nodes.
+    Valid,
+    /// Test nodes.
+    Test,
+    /// In-edges.
+    Edges,
+}
+
+impl Balance {
+    /// Every kind with the name users type.
+    pub const NAMED: [(&'static str, Self); 4] =
+        [("train", Self::Train), ("valid", Self::Valid), ("test", Self::Test), ("edges", Self::Edges)];
+
+    /// The kind called `name`.
+    pub fn find(name: &str) -> Result<Self> {
+        Self::NAMED.iter().find(|named| named.0 == name).map(|named| named.1).ok_or_else(|| Error::Unknown {
+            kind: "balance",
+            name: name.to_owned(),
+            known: Self::NAMED.iter().map(|named| named.0).collect(),
+        })
     }
 }
 
@@ -90,10 +137,44 @@ pub struct Entry {
     pub summary: &'static str,
     /// Where it comes from; empty when it has no source worth naming.
     pub paper: &'static str,
+    /// What it may hold in memory.
+    pub memory: Memory,
     /// Whether [`Request::file`] must be given.
     pub needs_file: bool,
+    /// Whether [`Request::balance`] may be given.
+    pub balances: bool,
+    /// What can be set, with defaults.
+    pub settings: &'static [Setting],
     /// Makes it.
     pub build: fn() -> Box<dyn Partitioner>,
+}
+
+/// What a method may hold in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Memory {
+    /// A number of bytes per node, whatever the edges: the graph may be larger than memory.
+    Nodes,
+    /// The whole graph.
+    Graph,
+}
+
+impl Entry {
+    /// Refuses a request that this method cannot understand.
+    pub fn check(&self, request: &Request) -> Result<()> {
+        if request.parts == 0 {
+            return Err(Error::usage("expected at least 1 part, found 0"));
+        }
+        if request.file.is_some() && !self.needs_file {
+            return Err(Error::usage(format!("the partitioner `{}` reads no file of parts", self.name))
+                .with_hint("leave out the method, or name it `file`"));
+        }
+        if !request.balance.is_empty() && !self.balances {
+            let able: Vec<&str> = PARTITIONERS.iter().filter(|e| e.balances).map(|e| e.name).collect();
+            return Err(Error::usage(format!("the partitioner `{}` balances nodes only", self.name))
+                .with_hint(format!("methods that balance more: {}", able.join(", "))));
+        }
+        settings::check(self, request)
+    }
 }
 
 /// Every method, in the order in which they are listed to users.
@@ -114,4 +195,24 @@ fn checked_nodes(dataset: &Dataset, request: &Request) -> Result<usize> {
         return Err(Error::usage("expected at least 1 part, found 0"));
     }
     usize::try_from(dataset.nodes).map_err(|_| Error::usage("the dataset has more nodes than fit in memory"))
+}
+
+/// Calls `visit` with the items of every list, in parallel; list `k` is `offsets[k]..offsets[k + 1]`.
+fn each_list<T: Send>(offsets: &[usize], items: &mut [T], visit: &(impl Fn(&mut [T]) + Sync)) {
+    let lists = offsets.len() - 1;
+    if lists <= 1 || items.len() < 1 << 14 {
+        let mut rest = items;
+        for list in offsets.windows(2) {
+            let (first, others) = rest.split_at_mut(list[1] - list[0]);
+            visit(first);
+            rest = others;
+        }
+        return;
+    }
+    let middle = lists / 2;
+    let (left, right) = items.split_at_mut(offsets[middle] - offsets[0]);
+    rayon::join(
+        || each_list(&offsets[..=middle], left, visit),
+        || each_list(&offsets[middle..], right, visit),
+    );
 }

@@ -3,7 +3,7 @@
 //! The baseline every other method is measured against: perfect balance, the worst cut (an edge stays inside a
 //! part with probability 1/P). No edge is read. Memory: 12 bytes per node.
 
-use super::{Assignment, Entry, Partitioner, Request, checked_nodes};
+use super::{Assignment, Entry, Memory, Partitioner, Request, checked_nodes};
 use crate::Result;
 use crate::dataset::Dataset;
 use crate::progress::Progress;
@@ -14,7 +14,10 @@ pub const ENTRY: Entry = Entry {
     name: "random",
     summary: "equal shares of a random permutation: perfect balance, no locality",
     paper: "",
+    memory: Memory::Nodes,
     needs_file: false,
+    balances: false,
+    settings: &[],
     build: || Box::new(Random),
 };
 

@@ -1,0 +1,101 @@
+//! Passes over the edge stream that several methods make.
+
+use super::settings::{Setting, Values};
+use super::{Entry, Request};
+use crate::dataset::{Dataset, EdgeChunk};
+use crate::progress::Progress;
+use crate::{Error, Result};
+
+/// The setting of methods that look at degrees.
+pub(super) const DEGREES: Setting = Setting {
+    name: "degrees",
+    default: "exact",
+    about: "node degrees: counted in a pass of their own, or those seen so far",
+    values: Values::Words(&["exact", "online"]),
+};
+
+/// Calls `visit` for every chunk of the stream, from its start, and reports the pass as `name`.
+pub(super) fn each_chunk(
+    dataset: &mut Dataset,
+    name: &str,
+    progress: &dyn Progress,
+    mut visit: impl FnMut(&EdgeChunk) -> Result<()>,
+) -> Result<()> {
+    let mut chunk = EdgeChunk::default();
+    progress.begin(name, dataset.edges.len(), "edges");
+    dataset.edges.rewind()?;
+    while dataset.edges.next_chunk(&mut chunk)? {
+        visit(&chunk)?;
+        progress.tick(chunk.len() as u64)?;
+    }
+    Ok(())
+}
+
+/// [`each_chunk`], edge by edge.
+pub(super) fn each_edge(
+    dataset: &mut Dataset,
+    name: &str,
+    progress: &dyn Progress,
+    mut visit: impl FnMut(u32, u32),
+) -> Result<()> {
+    each_chunk(dataset, name, progress, |chunk| {
+        chunk.sources.iter().zip(&chunk.targets).for_each(|(&s, &t)| visit(s as u32, t as u32));
+        Ok(())
+    })
+}
+
+/// The number of nodes, for methods that hold node ids as `u32`.
+pub(super) fn small_nodes(dataset: &Dataset, request: &Request) -> Result<usize> {
+    let nodes = super::checked_nodes(dataset, request)?;
+    if nodes >= u32::MAX as usize {
+        return Err(Error::usage(format!("expected fewer than 2^32 - 1 nodes, found {nodes}"))
+            .with_hint("the partitioners `random` and `hash` take any number of nodes"));
+    }
+    Ok(nodes)
+}
+
+/// Degrees of nodes, in- and out-edges together: known from the start, or growing with the stream.
+pub(super) struct Degrees {
+    counts: Vec<u32>,
+    online: bool,
+}
+
+impl Degrees {
+    /// Counts degrees in a pass, unless the user asked `entry` to estimate them on the way.
+    pub fn new(
+        dataset: &mut Dataset,
+        request: &Request,
+        entry: &Entry,
+        progress: &dyn Progress,
+    ) -> Result<Self> {
+        let mut degrees = Self {
+            counts: vec![0; small_nodes(dataset, request)?],
+            online: request.is(entry, DEGREES.name, "online")?,
+        };
+        if !degrees.online {
+            each_edge(dataset, "counting degrees", progress, |source, target| degrees.count(source, target))?;
+        }
+        Ok(degrees)
+    }
+
+    /// An edge passes: its ends have one more, if degrees are estimated.
+    #[inline]
+    pub fn meet(&mut self, source: u32, target: u32) {
+        if self.online {
+            self.count(source, target);
+        }
+    }
+
+    /// The degree of `node` as far as it is known.
+    #[inline]
+    pub fn of(&self, node: u32) -> u32 {
+        self.counts[node as usize]
+    }
+
+    fn count(&mut self, source: u32, target: u32) {
+        for node in [source, target] {
+            let count = &mut self.counts[node as usize];
+            *count = count.saturating_add(1);
+        }
+    }
+}
