@@ -121,7 +121,7 @@ fn check_quality(shape: &Shape, assignment: &Assignment) {
     dataset.splits.train = (0..shape.nodes).step_by(2).collect();
     let expected = brute_force(shape, assignment, &dataset.splits.train.clone());
     assert_eq!(measure(&mut dataset, assignment, &Silent).unwrap(), expected, "{}", shape.name);
-    let (folder, meta) = (home(), Meta { method: "test".into(), seed: 0 });
+    let (folder, meta) = (home(), Meta { method: "test".into(), seed: 0, ..Meta::default() });
     let manifest = write(&mut dataset, assignment, &meta, &folder.path().join("store"), &Silent).unwrap();
     assert_eq!(manifest.quality, expected, "{}", shape.name);
 }

@@ -23,7 +23,7 @@ fn key(step: u64) -> Key {
 fn parts(shape: &Shape, assignment: &Assignment) -> Vec<Part> {
     let home = home();
     let out = home.path().join("store");
-    let meta = Meta { method: "test".into(), seed: 0 };
+    let meta = Meta { method: "test".into(), seed: 0, ..Meta::default() };
     write(&mut shape.dataset(), assignment, &meta, &out, &Silent).unwrap();
     let store = Store::open(&out).unwrap();
     (0..store.parts()).map(|id| store.part(PartId(id)).unwrap()).collect()
@@ -189,7 +189,8 @@ fn weights_stay_on_their_edges() {
     let home = home();
     let out = home.path().join("store");
     let all = Assignment { parts: 1, part_of: vec![0; 20] };
-    write(&mut dataset, &all, &Meta { method: "test".into(), seed: 0 }, &out, &Silent).unwrap();
+    let meta = Meta { method: "test".into(), ..Meta::default() };
+    write(&mut dataset, &all, &meta, &out, &Silent).unwrap();
     let part = Store::open(&out).unwrap().part(PartId(0)).unwrap();
     let batch = Neighbor::new(&[3, 3]).unwrap().sample(&part, &[4, 11], key(0));
     for block in &batch.blocks {

@@ -16,7 +16,7 @@ use std::fs;
 use std::path::Path;
 
 fn meta() -> Meta {
-    Meta { method: "test".into(), seed: 7 }
+    Meta { method: "test".into(), seed: 7, ..Meta::default() }
 }
 
 fn stored(dataset: &mut Dataset, assignment: &Assignment, out: &Path) -> Store {

@@ -73,7 +73,7 @@ impl Cut {
     pub fn write(&self, dataset: &mut Dataset, out: &Path, passes: &Passes) -> Result<Manifest> {
         let partitioner = (partition::find(&self.method)?.build)();
         let assignment = partitioner.assign(dataset, &self.request, passes)?;
-        let meta = Meta { method: self.method.clone(), seed: self.request.seed };
+        let meta = Meta { method: self.method.clone(), seed: self.request.seed, ..Meta::default() };
         store::write(dataset, &assignment, &meta, out, passes)
     }
 }

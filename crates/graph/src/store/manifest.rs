@@ -89,6 +89,12 @@ pub struct PartitionKind {
     pub method: String,
     /// Its seed.
     pub seed: u64,
+    /// Its settings, defaults included; stores made before methods had settings say none.
+    #[serde(default)]
+    pub settings: BTreeMap<String, String>,
+    /// What it balanced besides nodes.
+    #[serde(default)]
+    pub balance: Vec<String>,
 }
 
 /// Counts and files of one part.

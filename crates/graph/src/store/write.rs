@@ -16,15 +16,26 @@ use crate::partition::Assignment;
 use crate::progress::Progress;
 use crate::quality::{PartQuality, Quality};
 use crate::{Error, Result};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 /// What the store remembers about how it was made.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Meta {
     /// Name of the partitioner.
     pub method: String,
     /// Its seed.
     pub seed: u64,
+    /// Its settings, defaults included.
+    pub settings: BTreeMap<String, String>,
+    /// What it balanced besides nodes.
+    pub balance: Vec<String>,
+}
+
+impl From<Meta> for PartitionKind {
+    fn from(Meta { method, seed, settings, balance }: Meta) -> Self {
+        Self { method, seed, settings, balance }
+    }
 }
 
 /// Writes `dataset`, cut by `assignment`, as a new store at `out`.
@@ -142,7 +153,7 @@ impl Job<'_> {
 
     fn write_root(&self, parts: Vec<(PartEntry, PartQuality)>, meta: &Meta) -> Result<Manifest> {
         let (entries, qualities) = parts.into_iter().unzip();
-        let partition = PartitionKind { method: meta.method.clone(), seed: meta.seed };
+        let partition = PartitionKind::from(meta.clone());
         let mut manifest = Manifest::new(self.dataset, partition, Quality::from_parts(qualities));
         manifest.parts = entries;
         let mut output = Output::create(self.root.to_path_buf())?;

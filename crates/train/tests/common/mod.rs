@@ -34,7 +34,7 @@ pub fn cut(dataset: &mut Dataset, parts: u32, method: &str) -> TempStore {
     let out = folder.path().join("store");
     let partitioner = (partition::find(method).unwrap().build)();
     let assignment = partitioner.assign(dataset, &Request::new(parts, 1), &Silent).unwrap();
-    let meta = Meta { method: method.into(), seed: 1 };
+    let meta = Meta { method: method.into(), seed: 1, ..Meta::default() };
     store::write(dataset, &assignment, &meta, &out, &Silent).unwrap();
     TempStore { store: Store::open(&out).unwrap(), folder }
 }
