@@ -4,7 +4,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a document that cannot be read is a failed test")]
 
-use archipelago_graph::partition::PARTITIONERS;
+use archipelago_graph::partition::settings::expected;
+use archipelago_graph::partition::{Entry, Memory, PARTITIONERS};
 use archipelago_graph::read::FORMATS;
 use archipelago_graph::synthetic::GENERATORS;
 use archipelago_train::event::{BytesSent, EpochReport, Evaluation, Event, MemoryNeed, Started, Summary};
@@ -75,6 +76,29 @@ fn the_readme_lists_what_there_is_to_choose_from() {
     check("README.md", "formats", &table(&named[..2], formats));
     let partitioners = PARTITIONERS.iter().map(|entry| vec![code(entry.name), entry.summary.to_owned()]);
     check("README.md", "partitioners", &table(&named[..2], partitioners));
+}
+
+#[test]
+fn the_partitioning_page_lists_every_method_and_setting() {
+    let method = |entry: &Entry| {
+        let memory = match entry.memory {
+            Memory::Nodes => "O(nodes)",
+            Memory::Graph => "whole graph",
+        };
+        let places = if (entry.build)().edges().is_some() { "edges" } else { "nodes" };
+        let [summary, paper] = [entry.summary, entry.paper].map(str::to_owned);
+        vec![code(entry.name), summary, memory.to_owned(), places.to_owned(), paper]
+    };
+    let head = ["name", "what it is", "memory", "places", "paper"];
+    check("docs/partitioning.md", "methods", &table(&head, PARTITIONERS.iter().map(method)));
+    let settings = PARTITIONERS.iter().flat_map(|entry| {
+        let row = |s: &archipelago_graph::partition::Setting| {
+            vec![code(entry.name), code(s.name), code(s.default), expected(s.values), s.about.to_owned()]
+        };
+        entry.settings.iter().map(row).collect::<Vec<_>>()
+    });
+    let head = ["method", "setting", "default", "value", "what it is"];
+    check("docs/partitioning.md", "settings", &table(&head, settings));
 }
 
 #[test]
@@ -185,13 +209,14 @@ fn the_outputs_page_names_every_file_of_a_store() {
     }
 }
 
-const PAGES: [&str; 6] = [
+const PAGES: [&str; 7] = [
     "README.md",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
     "docs/formats.md",
     "docs/run-file.md",
     "docs/outputs.md",
+    "docs/partitioning.md",
 ];
 
 #[test]

@@ -9,7 +9,7 @@ use tempfile::{NamedTempFile, TempDir};
 /// Writes `file` through `fill`: to a temporary name beside it, synced, then renamed over it.
 pub fn write_file(file: &Path, fill: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
     let folder = parent(file);
-    let temporary = NamedTempFile::new_in(&folder).map_err(Error::io("write into", &folder))?;
+    let temporary = new_file(&folder).map_err(Error::io("write into", &folder))?;
     let mut writer = BufWriter::with_capacity(1 << 20, temporary.as_file());
     fill(&mut writer)?;
     writer.flush().map_err(Error::io("write", file))?;
@@ -17,6 +17,12 @@ pub fn write_file(file: &Path, fill: impl FnOnce(&mut dyn Write) -> Result<()>) 
     temporary.as_file().sync_all().map_err(Error::io("sync", file))?;
     temporary.persist(file).map_err(|e| Error::io("rename into place", file)(e.error))?;
     sync_folder(&folder)
+}
+
+/// A temporary file that will be as readable as any file the user makes.
+fn new_file(folder: &Path) -> std::io::Result<NamedTempFile> {
+    use std::os::unix::fs::PermissionsExt;
+    tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o666)).tempfile_in(folder)
 }
 
 /// A folder that appears under its name only when it is whole.

@@ -2,7 +2,7 @@
 
 use crate::terminal;
 use crate::terminal::passes::Passes;
-use archipelago_graph::partition::{self, Request};
+use archipelago_graph::partition::{self, Balance, Entry, Request, Setting};
 use archipelago_graph::read::{self, ReadOptions};
 use archipelago_graph::store::{self, Manifest, Meta};
 use archipelago_graph::{Dataset, Error, Result};
@@ -48,34 +48,56 @@ pub fn tell_notes(dataset: &Dataset) {
 /// How to cut a dataset.
 pub struct Cut {
     /// The partitioner.
-    pub method: String,
-    /// Number of parts and seed, and the file of parts if there is one.
+    pub entry: &'static Entry,
+    /// What is asked of it.
     pub request: Request,
 }
 
 impl Cut {
-    /// A cut by `method`, or by `file` if there is one.
-    pub fn new(method: Option<String>, file: Option<PathBuf>, parts: u32, seed: u64) -> Result<Self> {
-        let method = match (method, &file) {
-            (Some(method), _) => method,
-            (None, Some(_)) => "file".to_owned(),
+    /// A cut by `method`, or by a file if the request has one; refuses what the method cannot understand.
+    pub fn new(method: Option<&str>, request: Request) -> Result<Self> {
+        let entry = match (method, &request.file) {
+            (Some(method), _) => partition::find(method)?,
+            (None, Some(_)) => &partition::file::ENTRY,
             (None, None) => return Err(Error::usage("expected a partitioner").with_hint("see --method")),
         };
-        let entry = partition::find(&method)?;
-        if file.is_some() && !entry.needs_file {
-            return Err(Error::usage(format!("the partitioner `{method}` reads no file of parts"))
-                .with_hint("leave out the method, or name it `file`"));
+        if entry.needs_file && request.file.is_none() {
+            return Err(Error::usage(format!(
+                "the partitioner `{}` needs a file of part numbers",
+                entry.name
+            ))
+            .with_hint("name one with --part-file"));
         }
-        Ok(Self { method, request: Request { file, ..Request::new(parts, seed) } })
+        entry.check(&request)?;
+        Ok(Self { entry, request })
+    }
+
+    /// What a store says about how it was made: the settings that the method had, defaults included.
+    pub fn meta(&self) -> Meta {
+        let given = &self.request.settings;
+        let value =
+            |setting: &Setting| given.get(setting.name).map_or(setting.default, String::as_str).to_owned();
+        let balanced = Balance::NAMED.iter().filter(|named| self.request.balance.contains(&named.1));
+        Meta {
+            method: self.entry.name.to_owned(),
+            seed: self.request.seed,
+            settings: self.entry.settings.iter().map(|s| (s.name.to_owned(), value(s))).collect(),
+            balance: balanced.map(|named| named.0.to_owned()).collect(),
+        }
     }
 
     /// Cuts `dataset` into a new store at `out`.
     pub fn write(&self, dataset: &mut Dataset, out: &Path, passes: &Passes) -> Result<Manifest> {
-        let partitioner = (partition::find(&self.method)?.build)();
-        let assignment = partitioner.assign(dataset, &self.request, passes)?;
-        let meta = Meta { method: self.method.clone(), seed: self.request.seed, ..Meta::default() };
-        store::write(dataset, &assignment, &meta, out, passes)
+        let assignment = (self.entry.build)().assign(dataset, &self.request, passes)?;
+        store::write(dataset, &assignment, &self.meta(), out, passes)
     }
+}
+
+/// The folder in which `out` will be, for temporary files: large data may not fit into the system's own.
+pub fn beside(out: &Path) -> Option<PathBuf> {
+    let folder =
+        out.parent().map(|folder| if folder.as_os_str().is_empty() { Path::new(".") } else { folder });
+    folder.filter(|folder| folder.is_dir()).map(PathBuf::from)
 }
 
 /// Refuses an output that is there already, before hours of work go into it.

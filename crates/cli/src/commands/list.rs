@@ -2,9 +2,11 @@
 
 use super::Outcome;
 use crate::terminal;
-use crate::terminal::table::Table;
+use crate::terminal::table::{Table, facts};
 use archipelago_comm::transport::TRANSPORTS;
-use archipelago_graph::partition::PARTITIONERS;
+use archipelago_graph::Error;
+use archipelago_graph::partition::settings::{Setting, expected};
+use archipelago_graph::partition::{Entry, Memory, PARTITIONERS};
 use archipelago_graph::read::FORMATS;
 use archipelago_graph::sample::SAMPLERS;
 use archipelago_graph::synthetic::GENERATORS;
@@ -16,10 +18,16 @@ use std::process::ExitCode;
 
 /// Flags of `archi list`.
 #[derive(clap::Args)]
-#[command(after_help = "Examples:\n  archi list\n  archi list partitioners\n  archi list models --json")]
+#[command(after_help = "Examples:
+  archi list
+  archi list partitioners
+  archi list partitioners random
+  archi list models --json")]
 pub struct Args {
     /// Which table; all of them when not given
     kind: Option<Kind>,
+    /// Which line of the table, with all that is known about it
+    name: Option<String>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -42,6 +50,80 @@ struct Line {
     name: &'static str,
     summary: &'static str,
     paper: &'static str,
+    partitioner: Option<&'static Entry>,
+}
+
+impl Line {
+    fn new(name: &'static str, summary: &'static str, paper: &'static str) -> Self {
+        Self { name, summary, paper, partitioner: None }
+    }
+
+    fn partitioner(entry: &'static Entry) -> Self {
+        Self { partitioner: Some(entry), ..Self::new(entry.name, entry.summary, entry.paper) }
+    }
+
+    fn json(&self) -> Value {
+        let mut line = json!({ "name": self.name, "summary": self.summary, "paper": self.paper });
+        if let Some(entry) = self.partitioner {
+            line["memory"] = memory(entry).into();
+            line["places_edges"] = places_edges(entry).into();
+            line["balances"] = entry.balances.into();
+            line["needs_file"] = entry.needs_file.into();
+            line["settings"] = entry.settings.iter().map(setting_json).collect();
+        }
+        line
+    }
+
+    /// Everything about it.
+    fn text(&self) -> String {
+        let mut lines = vec![("name", self.name.to_owned()), ("what it is", self.summary.to_owned())];
+        if let Some(entry) = self.partitioner {
+            lines.push(("memory", memory(entry).to_owned()));
+            let places = if places_edges(entry) {
+                "edges; a node is owned where most of its edges are"
+            } else {
+                "nodes"
+            };
+            lines.push(("places", places.to_owned()));
+            let balances = if entry.balances { "nodes, and what --balance names" } else { "nodes" };
+            lines.push(("balances", balances.to_owned()));
+        }
+        if !self.paper.is_empty() {
+            lines.push(("paper", self.paper.to_owned()));
+        }
+        let settings = self.partitioner.map(|entry| format!("\n\n{}", settings(entry))).unwrap_or_default();
+        facts(lines) + &settings
+    }
+}
+
+/// What a partitioner may hold in memory.
+fn memory(entry: &Entry) -> &'static str {
+    match entry.memory {
+        Memory::Nodes => "O(nodes)",
+        Memory::Graph => "whole graph",
+    }
+}
+
+/// Whether a partitioner places edges rather than nodes.
+fn places_edges(entry: &Entry) -> bool {
+    (entry.build)().edges().is_some()
+}
+
+fn setting_json(setting: &Setting) -> Value {
+    let Setting { name, default, about, values } = *setting;
+    json!({ "name": name, "default": default, "about": about, "values": expected(values) })
+}
+
+/// What can be set about a partitioner.
+fn settings(entry: &Entry) -> String {
+    if entry.settings.is_empty() {
+        return "nothing can be set about it".to_owned();
+    }
+    let mut table = Table::new(["--set", "default", "value", "what it is"]);
+    for Setting { name, default, about, values } in entry.settings {
+        table.row([(*name).into(), (*default).into(), expected(*values), (*about).into()]);
+    }
+    table.to_string()
 }
 
 impl Kind {
@@ -54,6 +136,14 @@ impl Kind {
             Self::Formats => "formats",
             Self::Transports => "transports",
             Self::Generators => "generators",
+        }
+    }
+
+    /// One of them, for messages.
+    fn singular(self) -> &'static str {
+        match self {
+            Self::Strategies => "strategy",
+            _ => self.name().trim_end_matches('s'),
         }
     }
 
@@ -71,11 +161,11 @@ impl Kind {
     }
 
     fn lines(self) -> Vec<Line> {
-        let line = |name, summary, paper| Line { name, summary, paper };
+        let line = Line::new;
         match self {
             Self::Strategies => STRATEGIES.iter().map(|e| line(e.name, e.summary, e.paper)).collect(),
             Self::Models => MODELS.iter().map(|e| line(e.name, e.summary, e.paper)).collect(),
-            Self::Partitioners => PARTITIONERS.iter().map(|e| line(e.name, e.summary, e.paper)).collect(),
+            Self::Partitioners => PARTITIONERS.iter().map(Line::partitioner).collect(),
             Self::Samplers => SAMPLERS.iter().map(|e| line(e.name, e.summary, e.paper)).collect(),
             Self::Formats => FORMATS.iter().map(|e| line(e.name, e.summary, "")).collect(),
             Self::Transports => {
@@ -85,32 +175,55 @@ impl Kind {
         }
     }
 
+    /// The line called `name`.
+    fn line(self, name: &str) -> Result<Line, Error> {
+        let known = self.lines().iter().map(|line| line.name).collect();
+        let line = self.lines().into_iter().find(|line| line.name == name);
+        line.ok_or_else(|| Error::Unknown { kind: self.singular(), name: name.to_owned(), known })
+    }
+
     fn json(self) -> Value {
-        let line = |line: Line| json!({ "name": line.name, "summary": line.summary, "paper": line.paper });
-        self.lines().into_iter().map(line).collect()
+        self.lines().iter().map(Line::json).collect()
     }
 
     fn text(self) -> String {
         let lines = self.lines();
-        let papers = lines.iter().any(|line| !line.paper.is_empty());
-        let mut table = Table::new(["name", "what it is", if papers { "paper" } else { "" }]);
+        let papers = if lines.iter().any(|line| !line.paper.is_empty()) { "paper" } else { "" };
+        let heading = format!("{} ({})", self.name(), self.used_by());
+        if let Self::Partitioners = self {
+            let mut table = Table::new(["name", "what it is", "memory", papers]);
+            for entry in PARTITIONERS {
+                table.row([
+                    entry.name.into(),
+                    entry.summary.into(),
+                    memory(entry).into(),
+                    entry.paper.into(),
+                ]);
+            }
+            return format!(
+                "{heading}\n{table}\n`archi list partitioners NAME` shows what can be set about one"
+            );
+        }
+        let mut table = Table::new(["name", "what it is", papers]);
         for line in lines {
             table.row([line.name.into(), line.summary.into(), line.paper.into()]);
         }
-        format!("{} ({})\n{table}", self.name(), self.used_by())
+        format!("{heading}\n{table}")
     }
 }
 
-/// Lists one table, or all.
+/// Lists one line, one table, or all.
 pub fn run(args: Args) -> Outcome {
-    match (args.kind, args.json) {
-        (Some(kind), true) => terminal::print_json(&kind.json())?,
-        (Some(kind), false) => terminal::print(kind.text())?,
-        (None, true) => {
+    match (args.kind, args.name, args.json) {
+        (Some(kind), Some(name), true) => terminal::print_json(&kind.line(&name)?.json())?,
+        (Some(kind), Some(name), false) => terminal::print(kind.line(&name)?.text())?,
+        (Some(kind), None, true) => terminal::print_json(&kind.json())?,
+        (Some(kind), None, false) => terminal::print(kind.text())?,
+        (None, _, true) => {
             let tables = Kind::value_variants().iter().map(|kind| (kind.name().to_owned(), kind.json()));
             terminal::print_json(&tables.collect::<Map<_, _>>())?;
         }
-        (None, false) => {
+        (None, _, false) => {
             let tables: Vec<_> = Kind::value_variants().iter().map(|kind| kind.text()).collect();
             terminal::print(tables.join("\n\n"))?;
         }

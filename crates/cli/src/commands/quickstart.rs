@@ -13,7 +13,7 @@ use crate::terminal::units;
 use crate::{interrupt, terminal};
 use archipelago_graph::read::{self, ReadOptions};
 use archipelago_graph::synthetic::{self, Request};
-use archipelago_graph::{Error, convert};
+use archipelago_graph::{Error, convert, partition};
 use archipelago_train::run::RunConfig;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -149,7 +149,7 @@ impl Tour {
         let passes = Passes::default();
         let options = ReadOptions { progress: &passes, ..ReadOptions::default() };
         let mut dataset = read::open(&data, None, &options)?;
-        let cut = Cut::new(Some(METHOD.to_owned()), None, PARTS, 0)?;
+        let cut = Cut::new(Some(METHOD), partition::Request::new(PARTS, 0))?;
         let manifest = cut.write(&mut dataset, &store, &passes)?;
         drop(passes);
         terminal::say(format_args!(

@@ -4,12 +4,13 @@
 //! last. So a folder with a run file and without a summary is a run that can be resumed, wherever it was killed.
 
 use super::Outcome;
-use super::dataset::{Cut, Reading, tell_notes};
+use super::dataset::{Cut, Reading, beside, tell_notes};
 use crate::failure::INTERRUPTED;
 use crate::terminal::passes::Passes;
 use crate::terminal::training::{self, Training};
 use crate::terminal::units;
 use crate::{interrupt, terminal};
+use archipelago_graph::partition::{Balance, Request};
 use archipelago_graph::store::layout;
 use archipelago_graph::{Error, Store, atomic};
 use archipelago_train::checkpoint::{Checkpoint, Slot};
@@ -200,6 +201,25 @@ pub fn is_store(path: &Path) -> bool {
     path.join(layout::MANIFEST).is_file()
 }
 
+/// How `config` says to cut a dataset into a store at `out`.
+pub fn cut_of(config: &RunConfig, out: &Path) -> archipelago_graph::Result<Cut> {
+    let section = &config.data;
+    let parts = u32::try_from(section.parts).map_err(|_| Error::usage("more parts than 2^32 - 1"))?;
+    let file = (!section.partition_file.is_empty()).then(|| PathBuf::from(&section.partition_file));
+    let method = if file.is_some() { None } else { Some(section.partitioner.as_str()) };
+    let balance =
+        section.partition_balance.iter().map(|kind| Balance::find(kind)).collect::<Result<_, _>>()?;
+    let settings = section.partition_settings.clone();
+    let request = Request {
+        file,
+        balance,
+        settings,
+        scratch: beside(out),
+        ..Request::new(parts, section.partition_seed)
+    };
+    Cut::new(method, request)
+}
+
 /// Cuts the dataset at `data` into a store, as `config` says.
 fn cut(config: &RunConfig, data: &Path, out: &Path) -> anyhow::Result<()> {
     let given = |text: &String| (!text.is_empty()).then(|| text.clone());
@@ -210,15 +230,12 @@ fn cut(config: &RunConfig, data: &Path, out: &Path) -> anyhow::Result<()> {
         split: given(&section.split),
         weights: false,
     };
-    let file = given(&section.partition_file).map(PathBuf::from);
-    let method = if file.is_some() { None } else { Some(section.partitioner.clone()) };
-    let parts = u32::try_from(section.parts).map_err(|_| Error::usage("more parts than 2^32 - 1"))?;
-    let cut = Cut::new(method, file, parts, section.partition_seed)?;
+    let cut = cut_of(config, out)?;
     terminal::say(format_args!(
         "cutting `{}` into {} by {}: `{}`",
         data.display(),
-        units::counted(parts.into(), "part"),
-        cut.method,
+        units::counted(cut.request.parts.into(), "part"),
+        cut.entry.name,
         out.display()
     ));
     let passes = Passes::default();

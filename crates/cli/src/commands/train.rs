@@ -1,7 +1,7 @@
 //! `archi train`: a run file, flags or both become a trained model.
 
 use super::Outcome;
-use super::session::{Folder, is_store};
+use super::session::{Folder, cut_of, is_store};
 use crate::{failure, terminal};
 use archipelago_graph::partition::PARTITIONERS;
 use archipelago_graph::{Error, Store};
@@ -112,6 +112,9 @@ pub fn run(args: Args) -> Outcome {
     }
     Folder { path: out.clone() }.refuse_taken()?;
     resolve_data(&mut config)?;
+    if !is_store(Path::new(&config.data.path)) {
+        cut_of(&config, &out)?;
+    }
     strategy::check(&config, config.data.parts as u32)?;
     let folder = Folder::create(&out, &config)?;
     let code = folder.train(args.json).inspect_err(|error| {
@@ -155,7 +158,8 @@ fn check_store(config: &RunConfig, path: &Path, parts: usize) -> anyhow::Result<
             .into());
     }
     let settled = ["data.format", "data.partitioner", "data.partition_file", "data.partition_seed"];
-    for key in settled.into_iter().chain(["data.undirected", "data.split"]) {
+    let more = ["data.partition_settings", "data.partition_balance", "data.undirected", "data.split"];
+    for key in settled.into_iter().chain(more) {
         if config.is_set(key) {
             terminal::say(format_args!("note: `{key}` does not matter here: `{store}` is cut already"));
         }

@@ -2,6 +2,8 @@
 
 pub mod units;
 pub mod table;
+pub mod picture;
+pub mod svg;
 pub mod passes;
 pub mod training;
 
@@ -48,10 +50,39 @@ pub fn red(text: &str) -> String {
     styled(text, "1;31")
 }
 
-fn styled(text: &str, code: &str) -> String {
-    if is_watched() && std::env::var_os("NO_COLOR").is_none() {
-        format!("\x1b[{code}m{text}\x1b[0m")
-    } else {
-        text.to_owned()
+/// How stdout shows a picture.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Canvas {
+    /// Characters of a line.
+    pub width: usize,
+    /// Whether it has colours.
+    pub colors: bool,
+}
+
+impl Canvas {
+    /// That of stdout: as wide as the terminal, or as `COLUMNS` says, or 100 characters.
+    pub fn stdout() -> Self {
+        let written = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+        let shown = terminal_size::terminal_size().map(|(width, _)| usize::from(width.0));
+        let plain = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+        let colors = stdout().is_terminal() && !plain && wants_color();
+        Self { width: written.or(shown).unwrap_or(100), colors }
     }
+
+    /// `text` in the colour of pictures, where there are colours.
+    pub fn paint(self, text: &str) -> String {
+        if self.colors && !text.trim().is_empty() { escaped(text, "36") } else { text.to_owned() }
+    }
+}
+
+fn styled(text: &str, code: &str) -> String {
+    if is_watched() && wants_color() { escaped(text, code) } else { text.to_owned() }
+}
+
+fn wants_color() -> bool {
+    std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
+fn escaped(text: &str, code: &str) -> String {
+    format!("\x1b[{code}m{text}\x1b[0m")
 }

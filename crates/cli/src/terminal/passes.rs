@@ -3,8 +3,10 @@
 use super::units;
 use crate::interrupt;
 use archipelago_graph::progress::Progress;
-use indicatif::{ProgressBar, ProgressStyle};
-use std::sync::{Mutex, PoisonError};
+use indicatif::{ProgressBar, ProgressState, ProgressStyle};
+use serde::Serialize;
+use std::fmt::Write;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Passes shorter than this leave no line; longer ones leave one as often as this at most.
@@ -14,6 +16,7 @@ const BETWEEN_LINES: Duration = Duration::from_secs(5);
 #[derive(Default)]
 pub struct Passes {
     pass: Mutex<Option<Pass>>,
+    over: Mutex<Vec<Over>>,
 }
 
 /// The pass that is under way.
@@ -22,17 +25,42 @@ struct Pass {
     total: u64,
     unit: &'static str,
     done: u64,
+    began: Instant,
+    advanced: Instant,
     said: Instant,
     bar: Option<ProgressBar>,
 }
 
+/// A pass that is over.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Over {
+    /// What it was called.
+    pub name: String,
+    /// What it counted.
+    pub unit: &'static str,
+    /// How many of them.
+    pub done: u64,
+    /// How long they took.
+    pub secs: f64,
+}
+
 impl Passes {
-    /// Takes the bar of the last pass off the terminal.
+    /// Ends the last pass and takes its bar off the terminal.
     pub fn clear(&self) {
-        let pass = self.pass.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(bar) = pass.and_then(|pass| pass.bar) {
-            bar.finish_and_clear();
+        let pass = lock(&self.pass).take();
+        if let Some(pass) = pass {
+            let secs = (pass.advanced - pass.began).as_secs_f64();
+            lock(&self.over).push(Over { name: pass.name, unit: pass.unit, done: pass.done, secs });
+            if let Some(bar) = pass.bar {
+                bar.finish_and_clear();
+            }
         }
+    }
+
+    /// Ends the last pass, and hands over all that have ended since this was last asked.
+    pub fn take_over(&self) -> Vec<Over> {
+        self.clear();
+        std::mem::take(&mut lock(&self.over))
     }
 }
 
@@ -46,13 +74,14 @@ impl Progress for Passes {
     fn begin(&self, name: &str, total: u64, unit: &'static str) {
         self.clear();
         let bar = super::is_watched().then(|| bar(name, total, unit));
-        let pass = Pass { name: name.to_owned(), total, unit, done: 0, said: Instant::now(), bar };
-        *self.pass.lock().unwrap_or_else(PoisonError::into_inner) = Some(pass);
+        let now = Instant::now();
+        let (began, advanced, said) = (now, now, now);
+        let pass = Pass { name: name.to_owned(), total, unit, done: 0, began, advanced, said, bar };
+        *lock(&self.pass) = Some(pass);
     }
 
     fn advance(&self, count: u64) {
-        let mut pass = self.pass.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(pass) = pass.as_mut() {
+        if let Some(pass) = lock(&self.pass).as_mut() {
             pass.advance(count);
         }
     }
@@ -65,26 +94,35 @@ impl Progress for Passes {
 impl Pass {
     fn advance(&mut self, count: u64) {
         self.done += count;
+        self.advanced = Instant::now();
         if let Some(bar) = &self.bar {
             bar.set_position(self.done);
-        } else if self.said.elapsed() > BETWEEN_LINES {
-            self.said = Instant::now();
+        } else if self.advanced - self.said > BETWEEN_LINES {
+            self.said = self.advanced;
             super::say(self.line());
         }
     }
 
     fn line(&self) -> String {
-        let done = amount(self.done, self.unit);
-        match self.total {
-            0 => format!("{}: {done}", self.name),
-            total => format!(
-                "{}: {done} of {}, {}",
-                self.name,
-                amount(total, self.unit),
-                units::percent(self.done as f64 / total as f64)
-            ),
+        let mut line = format!("{}: {}", self.name, amount(self.done, self.unit));
+        let secs = (self.advanced - self.began).as_secs_f64();
+        if self.total > 0 {
+            let share = self.done as f64 / self.total as f64;
+            line += &format!(" of {}, {}", amount(self.total, self.unit), units::percent(share));
         }
+        if let Some(rate) = units::rate(self.done, self.unit, secs) {
+            line += &format!(", {rate}");
+        }
+        if self.done > 0 && self.done < self.total {
+            let left = secs / self.done as f64 * (self.total - self.done) as f64;
+            line += &format!(", {} left", units::seconds(left));
+        }
+        line
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn amount(number: u64, unit: &str) -> String {
@@ -94,13 +132,47 @@ fn amount(number: u64, unit: &str) -> String {
 fn bar(name: &str, total: u64, unit: &'static str) -> ProgressBar {
     let position = if unit == "bytes" { "{bytes}/{total_bytes}" } else { "{human_pos}/{human_len}" };
     let template = match total {
-        0 => format!("{{spinner}} {{msg}} {{human_pos}} {unit}"),
-        _ => format!("{{msg:24}} {{wide_bar}} {position} {unit} {{eta:>4}}"),
+        0 => format!("{{spinner}} {{msg}} {{human_pos}} {unit} {{rate}}"),
+        _ => format!("{{msg:24}} {{wide_bar}} {position} {unit} {{rate}} {{eta}} left"),
     };
     let bar = if total == 0 { ProgressBar::new_spinner() } else { ProgressBar::new(total) };
     if let Ok(style) = ProgressStyle::with_template(&template) {
-        bar.set_style(style);
+        let rate = move |state: &ProgressState, out: &mut dyn Write| {
+            let _ = out.write_str(&units::rate(state.per_sec() as u64, unit, 1.0).unwrap_or_default());
+        };
+        bar.set_style(style.with_key("rate", rate));
     }
     bar.set_message(name.to_owned());
     bar
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_says_how_far_how_fast_and_how_long_still() {
+        let began = Instant::now();
+        let advanced = began + Duration::from_secs(6);
+        let name = "sorting edges".to_owned();
+        let (total, unit, done) = (4_000_000, "edges", 3_000_000);
+        let mut pass = Pass { name, total, unit, done, began, advanced, said: began, bar: None };
+        assert_eq!(
+            pass.line(),
+            "sorting edges: 3,000,000 edges of 4,000,000 edges, 75.0 %, 500k edges/s, 2.00 s left"
+        );
+        pass.total = 0;
+        assert_eq!(pass.line(), "sorting edges: 3,000,000 edges, 500k edges/s");
+    }
+
+    #[test]
+    fn passes_that_are_over_are_remembered_once() {
+        let passes = Passes::default();
+        passes.begin("one", 10, "edges");
+        passes.advance(10);
+        passes.begin("two", 5, "parts");
+        let names = |over: Vec<Over>| over.into_iter().map(|pass| (pass.name, pass.done)).collect::<Vec<_>>();
+        assert_eq!(names(passes.take_over()), [("one".to_owned(), 10), ("two".to_owned(), 0)]);
+        assert_eq!(passes.take_over(), []);
+    }
 }

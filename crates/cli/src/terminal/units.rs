@@ -37,6 +37,43 @@ pub fn bytes(number: u64) -> String {
     format!("{value:.1} {}", UNITS[unit])
 }
 
+/// `1.23M` in three digits; numbers of up to five digits are written out.
+pub fn short(number: u64) -> String {
+    const UNITS: [&str; 5] = ["k", "M", "G", "T", "P"];
+    if number < 100_000 {
+        return count(number);
+    }
+    let (mut value, mut unit) = (number as f64 / 1e3, 0);
+    while value >= 999.5 && unit + 1 < UNITS.len() {
+        value /= 1e3;
+        unit += 1;
+    }
+    let digits = usize::from(value < 99.95) + usize::from(value < 9.995);
+    format!("{value:.digits$}{}", UNITS[unit])
+}
+
+/// `23.4M edges/s`; nothing for work too short to tell.
+pub fn rate(number: u64, unit: &str, secs: f64) -> Option<String> {
+    (number > 0 && secs > 0.0).then(|| {
+        let per_sec = (number as f64 / secs) as u64;
+        if unit == "bytes" { bytes(per_sec) + "/s" } else { format!("{} {unit}/s", short(per_sec)) }
+    })
+}
+
+/// The number of bytes that `8G`, `8GB`, `512 MiB` or `4096` stands for: powers of 1000, with an `i` of 1024.
+pub fn parse_bytes(text: &str) -> Result<u64, String> {
+    let text = text.trim();
+    let wrong = || format!("expected a number of bytes such as `8G` or `512MiB`, found `{text}`");
+    let digits = text.find(|c: char| c != '.' && !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let unit = unit.trim().to_lowercase();
+    let unit = unit.strip_suffix('b').unwrap_or(&unit);
+    let (base, letter) = unit.strip_suffix('i').map_or((1000.0f64, unit), |letter| (1024.0, letter));
+    let power = ["", "k", "m", "g", "t", "p"].iter().position(|known| *known == letter).ok_or_else(wrong)?;
+    let number: f64 = number.parse().map_err(|_| wrong())?;
+    Ok((number * base.powi(power as i32)) as u64)
+}
+
 /// `8.4 ms`, `0.21 s`, `3 min 12 s`
 pub fn seconds(secs: f64) -> String {
     if secs < 0.09995 {
@@ -94,6 +131,26 @@ mod tests {
             [0.0041, 0.21, 12.0, 192.4, 7260.0].map(seconds),
             ["4.1 ms", "0.21 s", "12.0 s", "3 min 12 s", "2 h 1 min"]
         );
+    }
+
+    #[test]
+    fn short_numbers_have_three_digits_once_they_are_long() {
+        assert_eq!(
+            [0, 99_999, 100_000, 999_499, 999_500, 1_234_567, 56_700_000, u64::MAX].map(short),
+            ["0", "99,999", "100k", "999k", "1.00M", "1.23M", "56.7M", "18447P"]
+        );
+        assert_eq!(rate(3_000_000, "edges", 1.5).as_deref(), Some("2.00M edges/s"));
+        assert_eq!((rate(0, "edges", 1.5), rate(8, "edges", 0.0)), (None, None));
+    }
+
+    #[test]
+    fn bytes_are_read_in_powers_of_1000_or_1024() {
+        let read =
+            ["8G", "8gb", "1.5 MB", "2GiB", "4096", "10k", "7 B"].map(|text| parse_bytes(text).unwrap());
+        assert_eq!(read, [8_000_000_000, 8_000_000_000, 1_500_000, 2 << 30, 4096, 10_000, 7]);
+        for wrong in ["", "G", "8X", "-1", "eight", "1.2.3M", "8 G G"] {
+            assert!(parse_bytes(wrong).unwrap_err().contains("8G"), "{wrong}");
+        }
     }
 
     #[test]

@@ -148,6 +148,11 @@ fn settle_line(line: &str) -> String {
     while at < words.len() {
         let next = words.get(at + 1).copied().unwrap_or_default();
         let unit = next.trim_end_matches([',', ';', ')', ':']);
+        if unit == "edges/s" {
+            settled.push(next.replacen(unit, "[RATE]", 1));
+            at += 2;
+            continue;
+        }
         let memory = line.contains("memory") && ["B", "kB", "MB", "GB"].contains(&unit);
         if words[at].parse::<f64>().is_ok() && (["s", "ms", "min"].contains(&unit) || memory) {
             let what = if memory { "[BYTES]" } else { "[TIME]" };

@@ -4,6 +4,7 @@
 mod bench;
 mod words;
 mod data;
+mod partitions;
 mod mistakes;
 mod runs;
 mod stopping;

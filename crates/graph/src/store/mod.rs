@@ -16,10 +16,12 @@ mod lists;
 mod columns;
 mod output;
 pub mod part;
+pub mod traffic;
 pub mod verify;
 
 pub use manifest::Manifest;
 pub use part::{Part, PartFeatures, PartLabels};
+pub use traffic::Traffic;
 pub use verify::{VerifyReport, verify};
 pub use write::{Meta, write};
 

@@ -254,9 +254,11 @@ impl Part {
 }
 
 /// The files of one part, about to be mapped.
-struct Files<'a> {
-    folder: PathBuf,
-    entry: &'a PartEntry,
+pub(super) struct Files<'a> {
+    /// Where they are.
+    pub folder: PathBuf,
+    /// What the manifest says of them.
+    pub entry: &'a PartEntry,
 }
 
 impl Files<'_> {
@@ -308,7 +310,7 @@ impl Files<'_> {
     }
 
     /// Maps the file `name`, which must hold exactly `len` elements.
-    fn map<T: Pod>(&self, name: &str, len: u64) -> Result<Array<T>> {
+    pub fn map<T: Pod>(&self, name: &str, len: u64) -> Result<Array<T>> {
         let path = self.folder.join(name);
         let file = File::open(&path).map_err(Error::io("open", &path))?;
         let bytes = file.metadata().map_err(Error::io("open", &path))?.len();

@@ -4,6 +4,7 @@
 //! whoever owns the table checks them with [`RunConfig::check_name`](super::RunConfig::check_name).
 
 use super::setting::{choice, section};
+use std::collections::BTreeMap;
 
 choice! {
     /// What is done to node features before the first layer.
@@ -98,6 +99,10 @@ section! {
         partition_file: String = String::new(),
         /// Seed of the partitioner
         partition_seed: u64 = 0,
+        /// Settings of the partitioner that differ from its defaults (`archi list partitioners NAME`)
+        partition_settings: BTreeMap<String, String> = BTreeMap::new(),
+        /// What to balance besides nodes, if the partitioner can: train, valid, test, edges
+        partition_balance: Vec<String> = Vec::new(),
         /// Add the reverse of every edge
         undirected: bool = false,
         /// Node features as they are, or every row divided by its sum

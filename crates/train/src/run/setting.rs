@@ -3,6 +3,7 @@
 //! A section is declared once with `section!`: name, type, default and one line of doc per key. The struct, its
 //! defaults, parsing, printing and help all come from that declaration.
 
+use std::collections::BTreeMap;
 use toml::Value;
 
 /// One key of the run file, for help and for tables.
@@ -136,6 +137,50 @@ impl Setting for Vec<i64> {
 
     fn show(&self) -> Value {
         Value::Array(self.iter().map(|&number| Value::Integer(number)).collect())
+    }
+}
+
+impl Setting for Vec<String> {
+    fn expected() -> String {
+        "a list of words such as `[\"train\", \"edges\"]`".into()
+    }
+
+    fn read(value: &Value) -> Option<Self> {
+        value.as_array()?.iter().map(|word| word.as_str().map(str::to_string)).collect()
+    }
+
+    fn read_bare(text: &str) -> Option<Self> {
+        Some(text.split(',').map(|word| word.trim().to_string()).filter(|word| !word.is_empty()).collect())
+    }
+
+    fn show(&self) -> Value {
+        Value::Array(self.iter().cloned().map(Value::String).collect())
+    }
+}
+
+/// Names and values that somebody else knows the meaning of.
+impl Setting for BTreeMap<String, String> {
+    fn expected() -> String {
+        "names and values such as `{ tau = 0.2 }`".into()
+    }
+
+    fn read(value: &Value) -> Option<Self> {
+        let text = |value: &Value| match value {
+            Value::String(text) => Some(text.clone()),
+            Value::Integer(_) | Value::Float(_) | Value::Boolean(_) => Some(value.to_string()),
+            _ => None,
+        };
+        value.as_table()?.iter().map(|(name, value)| Some((name.clone(), text(value)?))).collect()
+    }
+
+    fn read_bare(text: &str) -> Option<Self> {
+        let pair =
+            |pair: &str| pair.split_once('=').map(|(name, value)| (name.trim().into(), value.trim().into()));
+        text.split(',').filter(|text| !text.trim().is_empty()).map(pair).collect()
+    }
+
+    fn show(&self) -> Value {
+        Value::Table(self.iter().map(|(name, value)| (name.clone(), Value::String(value.clone()))).collect())
     }
 }
 

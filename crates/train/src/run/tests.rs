@@ -54,6 +54,22 @@ fn a_set_overrides_the_file_and_needs_no_quotation_marks() {
 }
 
 #[test]
+fn settings_of_the_partitioner_are_a_table_in_the_file_and_pairs_in_a_set() {
+    let file = parse(
+        "[data]\npartition_settings = { tau = 0.2, degrees = \"online\" }\npartition_balance = [\"train\"]\n",
+    );
+    let set = sets(&["data.partition_settings=tau=0.2, degrees=online", "data.partition_balance=train"]);
+    let (file, set) = (file.unwrap(), set.unwrap());
+    assert_eq!(file, set);
+    assert_eq!(file.data.partition_settings["tau"], "0.2");
+    assert_eq!(parse(&file.to_toml()).unwrap(), file);
+    assert!(message(sets(&["data.partition_settings=tau"])).contains("expected names and values"));
+    assert!(
+        message(parse("[data]\npartition_settings = { tau = [1] }\n")).contains("expected names and values")
+    );
+}
+
+#[test]
 fn an_unknown_section_is_answered_with_the_nearest() {
     let found = message(parse("[data]\n\n[modl]\nlayers = 2\n"));
     assert!(found.starts_with("`run.toml`, line 3: unknown section `modl`; known: data, model"), "{found}");

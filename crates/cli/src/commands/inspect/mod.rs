@@ -19,11 +19,15 @@ use std::process::ExitCode;
 #[command(after_help = "Examples:
   archi inspect cora
   archi inspect cora-4
+  archi inspect cora-4 --svg cora-4.svg
   archi inspect run/checkpoint/best
   archi inspect run/events.jsonl --json")]
 pub struct Args {
     /// A dataset, store, run, checkpoint, or one of their files
     path: PathBuf,
+    /// Where to write a picture of a store: bars per part, traffic between parts
+    #[arg(long, value_name = "FILE.svg")]
+    svg: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -63,6 +67,9 @@ const KINDS: &[Kind] = &[
 pub fn run(args: Args) -> Outcome {
     interrupt::exit_at_once()?;
     std::fs::metadata(&args.path).map_err(Error::io("open", &args.path))?;
+    if args.svg.is_some() && !store::detect(&args.path) {
+        return Err(Error::input(&args.path, "", "a store, which --svg draws", "something else").into());
+    }
     for kind in KINDS {
         if (kind.detect)(&args.path) {
             let Description { kind, text, mut facts } = (kind.describe)(&args.path)?;
@@ -74,6 +81,10 @@ pub fn run(args: Args) -> Outcome {
             }
             break;
         }
+    }
+    if let Some(file) = &args.svg {
+        store::draw(&args.path, file)?;
+        terminal::say(format_args!("wrote `{}`", file.display()));
     }
     Ok(ExitCode::SUCCESS)
 }
