@@ -3,7 +3,7 @@
 use bytemuck::Pod;
 use memmap2::{Mmap, UncheckedAdvice};
 use std::marker::PhantomData;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::sync::Arc;
 
 /// `[T]` that may live in a file. Reads like a slice.
@@ -21,6 +21,8 @@ pub struct MappedArray<T> {
     map: Arc<Mmap>,
     offset: usize,
     bytes: usize,
+    /// Whether the pages can be read again from a file.
+    in_file: bool,
     element: PhantomData<T>,
 }
 
@@ -30,17 +32,27 @@ impl<T: Pod> Array<T> {
         let bytes = len.checked_mul(size_of::<T>())?;
         let stretch = map.get(offset..offset.checked_add(bytes)?)?;
         bytemuck::try_cast_slice::<u8, T>(stretch).ok()?;
-        Some(Self::Mapped(MappedArray { map, offset, bytes, element: PhantomData }))
+        Some(Self::Mapped(MappedArray { map, offset, bytes, in_file: true, element: PhantomData }))
     }
 
-    /// Lets the system take back the memory of mapped pages; they are read again from the file when next used.
+    /// [`mapped`](Self::mapped), of memory that no file stands behind.
+    pub fn unpacked(map: Arc<Mmap>, offset: usize, len: usize) -> Option<Self> {
+        let mut array = Self::mapped(map, offset, len)?;
+        if let Self::Mapped(mapped) = &mut array {
+            mapped.in_file = false;
+        }
+        Some(array)
+    }
+
+    /// Lets the system take back the memory of pages of a file; they are read again from it when next used.
     pub fn release(&self) {
-        if let Self::Mapped(MappedArray { map, offset, bytes, .. }) = self
-            && *bytes > 0
-        {
-            // SAFETY: the mapping is of a file and read-only, so its pages can be read again with the same contents.
-            // Advice only: a system that does not take it keeps the pages.
-            let _ = unsafe { map.unchecked_advise_range(UncheckedAdvice::DontNeed, *offset, *bytes) };
+        self.release_range(0..self.len());
+    }
+
+    /// [`release`](Self::release) of these elements only.
+    pub fn release_range(&self, range: Range<usize>) {
+        if let Self::Mapped(MappedArray { map, offset, in_file: true, .. }) = self {
+            release(map, *offset + range.start * size_of::<T>(), range.len() * size_of::<T>());
         }
     }
 
@@ -66,5 +78,14 @@ impl<T: Pod> Deref for Array<T> {
                 bytemuck::cast_slice(&map[*offset..*offset + *bytes])
             }
         }
+    }
+}
+
+/// Lets the system take back the pages of a stretch of `map`, which must be a mapping of a file.
+pub(crate) fn release(map: &Mmap, offset: usize, bytes: usize) {
+    if bytes > 0 {
+        // SAFETY: the mapping is of a file and read-only, so its pages can be read again with the same contents.
+        // Advice only: a system that does not take it keeps the pages.
+        let _ = unsafe { map.unchecked_advise_range(UncheckedAdvice::DontNeed, offset, bytes) };
     }
 }

@@ -8,6 +8,9 @@ use crate::array::Array;
 use crate::dataset::{Dataset, EdgeChunk, EdgeColumns, EdgeStream};
 use crate::progress::Progress;
 
+/// Edges of a file that a pass keeps mapped behind it.
+const KEPT: usize = 32 * EdgeChunk::EDGES;
+
 /// A run of integers in an array: every `stride`-th element from `first`.
 pub(super) struct Ids {
     array: NpyArray,
@@ -62,6 +65,15 @@ impl Ids {
         let at = new.iter().position(|&id| id >= bound).unwrap_or_default();
         let expected = format!("{what} below {bound}");
         Err(self.array.wrong_at("edge", (start + at) as u64, expected, new[at] as i64))
+    }
+
+    /// Lets the system take back the memory of elements before `end`, back to the last time this was done: a pass
+    /// over a file larger than memory then never holds more than [`KEPT`] of it.
+    fn release_before(&self, end: usize) {
+        if end.is_multiple_of(KEPT) && end > 0 {
+            let first = self.first + (end - KEPT) * self.stride;
+            self.array.release(first, KEPT * self.stride);
+        }
     }
 
     /// One more than the largest, by a pass over all of them.
@@ -165,6 +177,8 @@ impl EdgeStream for ArrayEdges {
         self.targets.push(self.at, count, self.nodes, "a destination node id", &mut chunk.targets)?;
         self.extras.push(self.at, count, self.columns, chunk)?;
         self.at += count;
+        self.sources.release_before(self.at);
+        self.targets.release_before(self.at);
         Ok(count > 0)
     }
 }
@@ -203,6 +217,7 @@ impl EdgeStream for RowEdges {
             weights.push_floats(self.at, 1, count, &mut chunk.weights)?;
         }
         self.at += count;
+        self.columns.release_before(self.at);
         Ok(count > 0)
     }
 }

@@ -8,7 +8,7 @@ mod header;
 
 pub(super) use header::{Header, Kind, read_fully};
 
-use crate::array::Array;
+use crate::array::{Array, release};
 use crate::{Error, Result};
 use bytemuck::Pod;
 use memmap2::Mmap;
@@ -28,6 +28,8 @@ pub(super) struct NpyArray {
     big_endian: bool,
     fortran: bool,
     map: Arc<Mmap>,
+    /// Whether `map` is of the file rather than of what was unpacked from it.
+    in_file: bool,
     start: usize,
     bytes: usize,
 }
@@ -49,12 +51,13 @@ impl NpyArray {
         }
         let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let start = header.start;
-        Ok(Self::from_parts(file, &name, header, map, start))
+        Ok(Self { in_file: true, ..Self::from_parts(file, &name, header, map, start) })
     }
 
-    /// The array described by `header` whose elements begin at byte `start` of `map`.
+    /// The array described by `header` whose elements, unpacked from `file`, begin at byte `start` of `map`.
     pub(super) fn from_parts(file: &Path, name: &str, header: Header, map: Arc<Mmap>, start: usize) -> Self {
         Self {
+            in_file: false,
             file: file.to_path_buf(),
             place: format!("array {name}"),
             kind: header.kind,
@@ -120,6 +123,13 @@ impl NpyArray {
     /// The elements as they are.
     pub(super) fn raw(&self) -> &[u8] {
         &self.map[self.start..self.start + self.bytes]
+    }
+
+    /// Lets the system take back the memory of elements `first..first + count`, which were read and will not be soon.
+    pub(super) fn release(&self, first: usize, count: usize) {
+        if self.in_file {
+            release(&self.map, self.start + first * self.kind.size(), count * self.kind.size());
+        }
     }
 
     /// Appends `count` elements, every `stride`-th from `first`, as integers (two's complement).
@@ -193,7 +203,8 @@ impl NpyArray {
     /// The elements in place, when they are already `T`, little-endian, row-major and aligned.
     fn in_place<T: Pod>(&self, kind: Kind) -> Option<Array<T>> {
         let native = cfg!(target_endian = "little") && !self.big_endian && self.row_major();
-        (native && self.kind == kind).then(|| Array::mapped(self.map.clone(), self.start, self.len()))?
+        let array = if self.in_file { Array::mapped } else { Array::unpacked };
+        (native && self.kind == kind).then(|| array(self.map.clone(), self.start, self.len()))?
     }
 
     /// All elements as `f32`, row after row: in place if possible, else converted.

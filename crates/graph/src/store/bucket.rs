@@ -1,6 +1,7 @@
-//! Edges sorted by the part of their target, in temporary files: how a graph larger than memory is cut.
+//! Edges sorted by their target, in temporary files: how a graph larger than memory is cut.
 //!
-//! A bucket is a sequence of fixed-length records of 32-bit words: target row, source global id (low and high
+//! Targets are cut into stretches: consecutive rows of one part with a bounded number of in-edges together (or one
+//! row). Each stretch has a bucket. A bucket is a sequence of fixed-length records of 32-bit words: target row, source global id (low and high
 //! half), then the edge's weight, type and attributes where it has them. Records keep the order of the stream, so
 //! what is built from a bucket does not depend on how often buffers were flushed. Files are opened per flush, so
 //! the number of parts is not limited by the number of open files.
@@ -13,6 +14,7 @@ use crate::{Error, Result};
 use memmap2::Mmap;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 /// Words buffered over all buckets before they are flushed: 64 MB.
@@ -55,23 +57,93 @@ impl Record {
     }
 }
 
-/// The buckets of all parts.
+/// The global ids `0..nodes` cut at every part and, within parts, wherever in-edges add up to a stretch.
+pub(super) struct Stretches {
+    /// Where each stretch starts, and the number of nodes.
+    bounds: Vec<u64>,
+}
+
+impl Stretches {
+    /// The stretches of `dataset` with `most` in-edges; counts them in a pass unless there are no more in all.
+    fn new(
+        dataset: &mut Dataset,
+        assignment: &Assignment,
+        relabelling: &Relabelling,
+        most: u64,
+        progress: &dyn Progress,
+    ) -> Result<Self> {
+        if dataset.edges.len() <= most {
+            return Ok(Self::cut(relabelling, &[], most));
+        }
+        let mut degrees = vec![0u32; relabelling.original.len()];
+        let mut chunk = EdgeChunk::default();
+        progress.begin("counting in-edges", dataset.edges.len(), "edges");
+        dataset.edges.rewind()?;
+        while dataset.edges.next_chunk(&mut chunk)? {
+            for &target in &chunk.targets {
+                let degree = &mut degrees[relabelling.global(assignment, target as usize) as usize];
+                *degree = degree.saturating_add(1);
+            }
+            progress.tick(chunk.len() as u64)?;
+        }
+        Ok(Self::cut(relabelling, &degrees, most))
+    }
+
+    /// Cuts where the in-edges of nodes with these `degrees`, by global id, exceed `most`.
+    fn cut(relabelling: &Relabelling, degrees: &[u32], most: u64) -> Self {
+        let mut bounds = Vec::new();
+        for part in relabelling.starts.windows(2).filter(|part| part[0] < part[1]) {
+            bounds.push(part[0]);
+            let mut edges = 0;
+            for (node, &degree) in (part[0]..part[1]).zip(degrees.get(part[0] as usize..).unwrap_or_default())
+            {
+                edges += u64::from(degree);
+                if edges > most && node > part[0] {
+                    bounds.push(node);
+                    edges = u64::from(degree);
+                }
+            }
+        }
+        bounds.dedup();
+        bounds.push(relabelling.original.len() as u64);
+        Self { bounds }
+    }
+
+    fn count(&self) -> usize {
+        self.bounds.len() - 1
+    }
+
+    /// The stretch of the node `global`.
+    fn of(&self, global: u64) -> usize {
+        self.bounds.partition_point(|&bound| bound <= global) - 1
+    }
+
+    /// The stretches that make up `range`, a part's global ids.
+    fn within(&self, range: &Range<u64>) -> Range<usize> {
+        if range.is_empty() { 0..0 } else { self.of(range.start)..self.of(range.end - 1) + 1 }
+    }
+}
+
+/// The buckets of all stretches.
 pub(super) struct Buckets {
     folder: PathBuf,
     record: Record,
+    stretches: Stretches,
     pending: Vec<Vec<u32>>,
     limit: usize,
 }
 
-/// Sorts the edges of `dataset` into buckets in `folder`.
+/// Sorts the edges of `dataset` into buckets in `folder`, of stretches of at most `most` edges.
 pub(super) fn fill(
     dataset: &mut Dataset,
     assignment: &Assignment,
     relabelling: &Relabelling,
+    most: u64,
     folder: &Path,
     progress: &dyn Progress,
 ) -> Result<Buckets> {
-    let mut buckets = Buckets::create(folder, dataset.edge_columns, assignment.parts as usize)?;
+    let stretches = Stretches::new(dataset, assignment, relabelling, most, progress)?;
+    let mut buckets = Buckets::create(folder, dataset.edge_columns, stretches)?;
     let mut chunk = EdgeChunk::default();
     progress.begin("sorting edges into parts", dataset.edges.len(), "edges");
     dataset.edges.rewind()?;
@@ -79,9 +151,8 @@ pub(super) fn fill(
         check_chunk(&chunk, dataset.edge_columns)?;
         for edge in 0..chunk.len() {
             let (source, target) = (chunk.sources[edge] as usize, chunk.targets[edge] as usize);
-            let home = assignment.part_of[source] as usize;
-            let global = relabelling.starts[home] + u64::from(relabelling.row_of[source]);
-            buckets.push(assignment.part_of[target], relabelling.row_of[target], global, &chunk, edge)?;
+            let ends = (relabelling.global(assignment, source), relabelling.global(assignment, target));
+            buckets.push(ends, relabelling.row_of[target], &chunk, edge)?;
         }
         progress.tick(chunk.len() as u64)?;
     }
@@ -105,16 +176,18 @@ fn check_chunk(chunk: &EdgeChunk, columns: EdgeColumns) -> Result<()> {
 }
 
 impl Buckets {
-    fn create(folder: &Path, columns: EdgeColumns, parts: usize) -> Result<Self> {
+    fn create(folder: &Path, columns: EdgeColumns, stretches: Stretches) -> Result<Self> {
         fs::create_dir(folder).map_err(Error::io("create", folder))?;
         let record = Record { columns };
-        let limit = (BUFFERED_WORDS / parts).max(4096).max(record.words());
-        Ok(Self { folder: folder.to_path_buf(), record, pending: vec![Vec::new(); parts], limit })
+        let count = stretches.count();
+        let limit = (BUFFERED_WORDS / count.max(1)).max(4096).max(record.words());
+        Ok(Self { folder: folder.to_path_buf(), record, stretches, pending: vec![Vec::new(); count], limit })
     }
 
-    fn push(&mut self, part: u32, row: u32, source: u64, chunk: &EdgeChunk, edge: usize) -> Result<()> {
+    fn push(&mut self, (source, target): (u64, u64), row: u32, chunk: &EdgeChunk, edge: usize) -> Result<()> {
         let columns = self.record.columns;
-        let words = &mut self.pending[part as usize];
+        let stretch = self.stretches.of(target);
+        let words = &mut self.pending[stretch];
         words.extend([row, source as u32, (source >> 32) as u32]);
         if columns.weighted {
             words.push(chunk.weights[edge].to_bits());
@@ -125,12 +198,12 @@ impl Buckets {
         let width = columns.attribute_width;
         words
             .extend(chunk.attributes[edge * width..(edge + 1) * width].iter().map(|number| number.to_bits()));
-        if words.len() >= self.limit { self.flush(part) } else { Ok(()) }
+        if words.len() >= self.limit { self.flush(stretch) } else { Ok(()) }
     }
 
-    fn flush(&mut self, part: u32) -> Result<()> {
-        let path = self.path(part);
-        let words = &mut self.pending[part as usize];
+    fn flush(&mut self, stretch: usize) -> Result<()> {
+        let path = self.path(stretch);
+        let words = &mut self.pending[stretch];
         OpenOptions::new()
             .create(true)
             .append(true)
@@ -142,18 +215,34 @@ impl Buckets {
     }
 
     fn finish(&mut self) -> Result<()> {
-        (0..self.pending.len() as u32).try_for_each(|part| self.flush(part))?;
+        (0..self.pending.len()).try_for_each(|stretch| self.flush(stretch))?;
         self.pending = Vec::new();
         Ok(())
     }
 
-    fn path(&self, part: u32) -> PathBuf {
-        self.folder.join(part.to_string())
+    fn path(&self, stretch: usize) -> PathBuf {
+        self.folder.join(stretch.to_string())
     }
 
-    /// Opens the bucket of `part`.
-    pub fn open(&self, part: u32) -> Result<Bucket> {
-        let path = self.path(part);
+    /// The layout of records.
+    pub fn record(&self) -> Record {
+        self.record
+    }
+
+    /// The stretches of the part that owns the global ids `range`, in order.
+    pub fn of_part(&self, range: &Range<u64>) -> Range<usize> {
+        self.stretches.within(range)
+    }
+
+    /// Rows of the part that starts at global id `first` which lie in `stretch`.
+    pub fn rows(&self, stretch: usize, first: u64) -> Range<usize> {
+        let bounds = &self.stretches.bounds;
+        (bounds[stretch] - first) as usize..(bounds[stretch + 1] - first) as usize
+    }
+
+    /// Opens the bucket of `stretch`.
+    pub fn open(&self, stretch: usize) -> Result<Bucket> {
+        let path = self.path(stretch);
         let file = File::open(&path).map_err(Error::io("open", &path))?;
         let bytes = file.metadata().map_err(Error::io("open", &path))?.len();
         // SAFETY: the file lies in our private staging folder; nobody else writes to it while it is mapped.
@@ -167,12 +256,11 @@ impl Buckets {
     }
 }
 
-/// The in-edges of one part, in the order of the stream.
+/// The in-edges of one stretch, in the order of the stream.
 pub(super) struct Bucket {
     map: Option<Mmap>,
     path: PathBuf,
-    /// The layout of its records.
-    pub record: Record,
+    record: Record,
 }
 
 impl Bucket {
@@ -182,7 +270,7 @@ impl Bucket {
     }
 
     /// The record at `index`.
-    pub fn get(&self, index: u64) -> &[u32] {
+    pub fn get(&self, index: u32) -> &[u32] {
         let words = self.record.words();
         &self.words()[index as usize * words..(index as usize + 1) * words]
     }

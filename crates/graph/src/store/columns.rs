@@ -6,6 +6,7 @@
 use super::layout;
 use super::output::Output;
 use super::write::Relabelling;
+use crate::array::Array;
 use crate::dataset::{Dataset, Features, Labels};
 use crate::partition::Assignment;
 use crate::progress::Progress;
@@ -106,17 +107,22 @@ pub(super) fn write_features(
     }
 }
 
+/// Writes the rows of `owned` nodes, front to back, and lets go of what it has passed.
 fn write_rows<T: bytemuck::Pod>(
     name: &str,
-    values: &[T],
+    values: &Array<T>,
     owned: &[u64],
     row: impl Fn(u64) -> Range<usize>,
     output: &mut Output,
     progress: &dyn Progress,
 ) -> Result<()> {
     output.stream(name, |file| {
+        let mut passed = 0;
         owned.chunks(ROWS_PER_TICK).try_for_each(|nodes| {
             nodes.iter().try_for_each(|&node| file.put(&values[row(node)]))?;
+            let end = row(nodes[nodes.len() - 1]).end;
+            values.release_range(passed..end);
+            passed = end;
             progress.tick(0)
         })
     })

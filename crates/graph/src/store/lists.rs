@@ -1,125 +1,198 @@
-//! The in-edge lists of one part, from its bucket.
+//! The in-edge lists of one part, from its buckets, one stretch of rows at a time.
 //!
-//! Counting sort by target, then each list sorted by source row; edges of equal ends keep the order of the input.
-//! Lists are also given the order of their sources' original ids, the one thing about a list that no assignment
-//! can change: samplers draw positions in that order, so a sample does not depend on who owns what.
+//! A first look at all buckets counts the edges of every row and marks the halo; then each stretch is sorted (by
+//! target, then by source row; edges of equal ends keep the order of the input) and written. Lists are also given the
+//! order of their sources' original ids, the one thing about a list that no assignment can change: samplers draw
+//! positions in that order, so a sample does not depend on who owns what.
+//!
+//! Memory: 8 bytes per owned node, the marks, and 8 bytes per in-edge of one stretch (28 with edge columns).
 
-use super::bucket::{Bucket, ends};
+use super::bucket::{Bucket, Buckets, ends};
 use super::layout;
-use super::output::Output;
+use super::output::{Output, Pieces};
 use super::write::Relabelling;
 use crate::progress::Progress;
 use crate::{Error, Result};
+use std::ops::Range;
 
-/// In-edges of a part, compressed.
-pub(super) struct InLists {
-    owned: usize,
+/// What there is to know of a part's in-edges before they are sorted.
+pub(super) struct InLists<'a> {
+    buckets: &'a Buckets,
+    relabelling: &'a Relabelling,
+    part: u32,
+    /// Where each row's list starts, and the number of edges.
     offsets: Vec<u64>,
-    /// Source row of each edge.
-    pub sources: Vec<u32>,
     /// Global ids of the halo.
     pub halo: Vec<u64>,
-    /// Record of each edge in the bucket; empty when edges have no columns.
-    records: Vec<u64>,
-    /// Positions within each list by original id; `None` when that is the order of the list anyway.
-    order: Option<Vec<u32>>,
+    /// Edges whose source is elsewhere.
+    pub cut: u64,
 }
 
-impl InLists {
-    /// The lists of `part`.
-    pub fn build(bucket: &Bucket, relabelling: &Relabelling, part: u32, marks: &mut Marks) -> Result<Self> {
+impl<'a> InLists<'a> {
+    /// Looks at all buckets of `part`; `marks` is left holding the halo.
+    pub fn count(
+        buckets: &'a Buckets,
+        relabelling: &'a Relabelling,
+        part: u32,
+        marks: &mut Marks,
+    ) -> Result<Self> {
         let range = relabelling.range(part);
-        let owned = (range.end - range.start) as usize;
-        let mut offsets = vec![0u64; owned + 1];
+        let mut offsets = vec![0u64; (range.end - range.start) as usize + 1];
+        let mut cut = 0;
         marks.clear();
-        for record in bucket.records() {
-            let (row, source) = ends(record);
-            offsets[row as usize + 1] += 1;
-            if !range.contains(&source) {
-                marks.mark(source);
+        for stretch in buckets.of_part(&range) {
+            for record in buckets.open(stretch)?.records() {
+                let (row, source) = ends(record);
+                offsets[row as usize + 1] += 1;
+                if !range.contains(&source) {
+                    cut += 1;
+                    marks.mark(source);
+                }
             }
         }
         let halo = marks.ranked();
-        check_counts(part, owned, halo.len(), &offsets)?;
-        for row in 0..owned {
-            offsets[row + 1] += offsets[row];
+        check_counts(part, offsets.len() - 1, halo.len(), &offsets)?;
+        (1..offsets.len()).for_each(|row| offsets[row] += offsets[row - 1]);
+        Ok(Self { buckets, relabelling, part, offsets, halo, cut })
+    }
+
+    /// How many edges there are.
+    pub fn edges(&self) -> u64 {
+        self.offsets[self.offsets.len() - 1]
+    }
+
+    /// Writes the lists and the edge columns, and removes the buckets.
+    pub fn write(&self, marks: &Marks, output: &mut Output, progress: &dyn Progress) -> Result<()> {
+        output.array(layout::OFFSETS, &self.offsets)?;
+        output.array(layout::HALO, &self.halo)?;
+        let mut columns = self.columns();
+        let mut files: Vec<Pieces> =
+            columns.iter().map(|column| output.open(column.name)).collect::<Result<_>>()?;
+        let range = self.relabelling.range(self.part);
+        for stretch in self.buckets.of_part(&range) {
+            let bucket = self.buckets.open(stretch)?;
+            let lists = self.sort(&bucket, self.buckets.rows(stretch, range.start), marks);
+            for (column, file) in columns.iter().zip(&mut files) {
+                lists.put(column.kind, &bucket, file)?;
+                progress.tick(0)?;
+            }
+            bucket.remove()?;
         }
+        columns.drain(..).zip(files).try_for_each(|(column, file)| output.close(column.name, file))
+    }
+
+    /// The files that hold one thing per edge.
+    fn columns(&self) -> Vec<Column> {
+        let (record, edges) = (self.buckets.record(), self.buckets.record().columns);
+        let stretch = |name, at, words| Column { name, kind: Kind::Words { at, words } };
+        let mut columns = vec![Column { name: layout::SOURCES, kind: Kind::Sources }];
+        if self.relabelling.starts.len() > 2 {
+            columns.push(Column { name: layout::ORDER, kind: Kind::Order });
+        }
+        let optional = [
+            stretch(layout::WEIGHTS, record.weight_at(), usize::from(edges.weighted)),
+            stretch(layout::TYPES, record.type_at(), usize::from(edges.types > 0)),
+            stretch(layout::ATTRIBUTES, record.attributes_at(), edges.attribute_width),
+        ];
+        columns.extend(optional.into_iter().filter(|c| !matches!(c.kind, Kind::Words { words: 0, .. })));
+        columns
+    }
+
+    /// The lists of the rows of one stretch.
+    fn sort(&self, bucket: &Bucket, rows: Range<usize>, marks: &Marks) -> Lists {
+        let range = self.relabelling.range(self.part);
+        let owned = (range.end - range.start) as usize;
         let row_of = |source: u64| match range.contains(&source) {
             true => (source - range.start) as u32,
             false => owned as u32 + marks.rank(source),
         };
-        let mut lists = Self { owned, offsets, sources: vec![], halo, records: vec![], order: None };
-        if bucket.record.is_bare() {
-            lists.sources = lists.placed(bucket, |_, source| row_of(source));
+        let first = self.offsets[rows.start];
+        let offsets: Vec<u64> = self.offsets[rows.start..=rows.end].iter().map(|o| o - first).collect();
+        let mut lists = Lists { offsets, sources: vec![], records: vec![], order: vec![] };
+        if self.buckets.record().is_bare() {
+            lists.sources = lists.placed(bucket, rows.start, |_, source| row_of(source));
         } else {
-            let edges = lists.placed(bucket, |record, source| (row_of(source), record));
+            let edges = lists.placed(bucket, rows.start, |record, source| (row_of(source), record));
             (lists.sources, lists.records) = edges.into_iter().unzip();
         }
-        if relabelling.starts.len() > 2 {
-            lists.order = Some(lists.by_original(relabelling, part));
+        if self.relabelling.starts.len() > 2 {
+            lists.order = self.by_original(&lists, owned);
         }
-        Ok(lists)
+        lists
     }
 
+    fn by_original(&self, lists: &Lists, owned: usize) -> Vec<u32> {
+        let own = self.relabelling.owned(self.part);
+        let original = |row: u32| match own.get(row as usize) {
+            Some(&original) => original,
+            None => self.relabelling.original[self.halo[row as usize - owned] as usize],
+        };
+        let mut order = vec![0u32; lists.sources.len()];
+        each_list(&lists.offsets, &mut order, &|start: u64, list: &mut [u32]| {
+            let source = |position: u32| lists.sources[start as usize + position as usize];
+            list.iter_mut().zip(0..).for_each(|(slot, position)| *slot = position);
+            list.sort_by_cached_key(|&position| (original(source(position)), position));
+        });
+        order
+    }
+}
+
+/// A file that holds one thing per edge.
+struct Column {
+    name: &'static str,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Sources,
+    Order,
+    /// Words of an edge's record.
+    Words {
+        at: usize,
+        words: usize,
+    },
+}
+
+/// The lists of one stretch.
+struct Lists {
+    offsets: Vec<u64>,
+    /// Source row of each edge.
+    sources: Vec<u32>,
+    /// Record of each edge in the bucket; empty when edges have no columns.
+    records: Vec<u32>,
+    /// Positions within each list by original id; empty when that is the order of the list anyway.
+    order: Vec<u32>,
+}
+
+impl Lists {
     /// One item per edge, grouped by target and ascending within a list.
     fn placed<T: Ord + Send + Default + Copy>(
         &self,
         bucket: &Bucket,
-        item: impl Fn(u64, u64) -> T,
+        first_row: usize,
+        item: impl Fn(u32, u64) -> T,
     ) -> Vec<T> {
-        let mut items = vec![T::default(); self.offsets[self.owned] as usize];
+        let mut items = vec![T::default(); self.offsets[self.offsets.len() - 1] as usize];
         let mut next = self.offsets.clone();
-        for (index, record) in bucket.records().enumerate() {
+        for (index, record) in (0u32..).zip(bucket.records()) {
             let (row, source) = ends(record);
-            let slot = &mut next[row as usize];
-            items[*slot as usize] = item(index as u64, source);
+            let slot = &mut next[row as usize - first_row];
+            items[*slot as usize] = item(index, source);
             *slot += 1;
         }
         each_list(&self.offsets, &mut items, &|_, list: &mut [T]| list.sort_unstable());
         items
     }
 
-    fn by_original(&self, relabelling: &Relabelling, part: u32) -> Vec<u32> {
-        let own = relabelling.owned(part);
-        let original = |row: u32| match own.get(row as usize) {
-            Some(&original) => original,
-            None => relabelling.original[self.halo[row as usize - self.owned] as usize],
-        };
-        let mut order = vec![0u32; self.sources.len()];
-        each_list(&self.offsets, &mut order, &|start: u64, list: &mut [u32]| {
-            let source = |position: u32| self.sources[start as usize + position as usize];
-            list.iter_mut().zip(0..).for_each(|(slot, position)| *slot = position);
-            list.sort_by_cached_key(|&position| (original(source(position)), position));
-        });
-        order
-    }
-
-    /// How many edges come from the halo.
-    pub fn cut(&self) -> u64 {
-        self.sources.iter().filter(|&&row| row as usize >= self.owned).count() as u64
-    }
-
-    /// Writes the lists and the edge columns that `bucket` holds.
-    pub fn write(&self, bucket: &Bucket, output: &mut Output, progress: &dyn Progress) -> Result<()> {
-        output.array(layout::OFFSETS, &self.offsets)?;
-        output.array(layout::SOURCES, &self.sources)?;
-        output.array(layout::HALO, &self.halo)?;
-        if let Some(order) = &self.order {
-            output.array(layout::ORDER, order)?;
-        }
-        let (record, columns) = (bucket.record, bucket.record.columns);
-        let stretches = [
-            (layout::WEIGHTS, record.weight_at(), usize::from(columns.weighted)),
-            (layout::TYPES, record.type_at(), usize::from(columns.types > 0)),
-            (layout::ATTRIBUTES, record.attributes_at(), columns.attribute_width),
-        ];
-        for (name, at, words) in stretches.into_iter().filter(|stretch| stretch.2 > 0) {
-            output.stream(name, |file| {
+    fn put(&self, kind: Kind, bucket: &Bucket, file: &mut Pieces) -> Result<()> {
+        match kind {
+            Kind::Sources => file.put(&self.sources),
+            Kind::Order => file.put(&self.order),
+            Kind::Words { at, words } => {
                 self.records.iter().try_for_each(|&edge| file.put(&bucket.get(edge)[at..at + words]))
-            })?;
-            progress.tick(0)?;
+            }
         }
-        Ok(())
     }
 }
 

@@ -30,11 +30,21 @@ impl Output {
 
     /// Writes the file `name` piece by piece.
     pub fn stream(&mut self, name: &str, fill: impl FnOnce(&mut Pieces) -> Result<()>) -> Result<()> {
+        let mut pieces = self.open(name)?;
+        fill(&mut pieces)?;
+        self.close(name, pieces)
+    }
+
+    /// Begins the file `name`; [`close`](Self::close) ends it.
+    pub fn open(&self, name: &str) -> Result<Pieces> {
         let path = self.folder.join(name);
         let file = File::create(&path).map_err(Error::io("create", &path))?;
         let hashed = Hashed { file, hash: Xxh3::new(), bytes: 0 };
-        let mut pieces = Pieces { writer: BufWriter::with_capacity(1 << 20, hashed), path };
-        fill(&mut pieces)?;
+        Ok(Pieces { writer: BufWriter::with_capacity(1 << 20, hashed), path })
+    }
+
+    /// Ends the file `name`.
+    pub fn close(&mut self, name: &str, mut pieces: Pieces) -> Result<()> {
         pieces.writer.flush().map_err(Error::io("write", &pieces.path))?;
         let hashed = pieces.writer.get_ref();
         let entry = FileEntry { bytes: hashed.bytes, xxh3: format!("{:016x}", hashed.hash.digest()) };

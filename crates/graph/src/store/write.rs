@@ -1,9 +1,10 @@
 //! Writing a store from a dataset and an assignment, in bounded memory.
 //!
-//! One pass over the edge stream sorts edges into one temporary bucket per part; then one part at a time is
-//! turned into compressed lists and written, its node columns copied row by row. Memory: 16 bytes per node, 64 MB
-//! of bucket buffers, and 8 bytes per in-edge of the largest part (28 with edge columns). Everything happens in a
-//! staging folder that gets its name in the last step, so an error, a cancel or a kill leaves no half store.
+//! One pass over the edge stream sorts edges into temporary buckets, one per stretch of targets with a bounded
+//! number of in-edges (a pass before it counts them, if the graph is large); then one part at a time, stretch by
+//! stretch, is turned into compressed lists and written, its node columns copied row by row. Memory: 20 bytes per
+//! node, 64 MB of bucket buffers, and at most 112 MB of one stretch (or 28 bytes per in-edge of a single node, if that
+//! is more), however many edges there are. Everything happens in a staging folder that gets its name in the last step, so an error, a cancel or a kill leaves no half store.
 
 use super::bucket::{Buckets, fill};
 use super::lists::{InLists, Marks};
@@ -38,6 +39,9 @@ impl From<Meta> for PartitionKind {
     }
 }
 
+/// In-edges of a stretch, which are turned into lists at once.
+const STRETCH_EDGES: u64 = 4 << 20;
+
 /// Writes `dataset`, cut by `assignment`, as a new store at `out`.
 pub fn write(
     dataset: &mut Dataset,
@@ -46,12 +50,23 @@ pub fn write(
     out: &Path,
     progress: &dyn Progress,
 ) -> Result<Manifest> {
+    write_in_stretches(dataset, assignment, meta, STRETCH_EDGES, out, progress)
+}
+
+fn write_in_stretches(
+    dataset: &mut Dataset,
+    assignment: &Assignment,
+    meta: &Meta,
+    most: u64,
+    out: &Path,
+    progress: &dyn Progress,
+) -> Result<Manifest> {
     assignment.check(dataset.nodes)?;
     columns::check(dataset)?;
     let relabelling = Relabelling::new(assignment)?;
     let splits = columns::SplitRows::new(dataset, assignment, &relabelling)?;
     let folder = NewFolder::create(out)?;
-    let buckets = fill(dataset, assignment, &relabelling, &folder.path().join("buckets"), progress)?;
+    let buckets = fill(dataset, assignment, &relabelling, most, &folder.path().join("buckets"), progress)?;
     let mut job = Job { dataset, relabelling, splits, buckets, progress, root: folder.path() };
     let parts = job.write_parts(assignment.parts)?;
     job.buckets.remove()?;
@@ -92,6 +107,11 @@ impl Relabelling {
         Ok(Self { starts, row_of, original })
     }
 
+    /// Global id of the node `original`.
+    pub fn global(&self, assignment: &Assignment, original: usize) -> u64 {
+        self.starts[assignment.part_of[original] as usize] + u64::from(self.row_of[original])
+    }
+
     /// Global ids that `part` owns.
     pub fn range(&self, part: u32) -> std::ops::Range<u64> {
         self.starts[part as usize]..self.starts[part as usize + 1]
@@ -129,10 +149,8 @@ impl Job<'_> {
 
     fn write_part(&self, part: u32, marks: &mut Marks) -> Result<(PartEntry, PartQuality)> {
         let mut output = Output::create(self.root.join(layout::part_folder(part)))?;
-        let bucket = self.buckets.open(part)?;
-        let lists = InLists::build(&bucket, &self.relabelling, part, marks)?;
-        lists.write(&bucket, &mut output, self.progress)?;
-        bucket.remove()?;
+        let lists = InLists::count(&self.buckets, &self.relabelling, part, marks)?;
+        lists.write(marks, &mut output, self.progress)?;
         let owned = self.relabelling.owned(part);
         output.array(layout::ORIGINAL, owned)?;
         let feature_values =
@@ -144,8 +162,8 @@ impl Job<'_> {
             train,
             valid,
             test,
-            in_edges: lists.sources.len() as u64,
-            cut_in_edges: lists.cut(),
+            in_edges: lists.edges(),
+            cut_in_edges: lists.cut,
             halo: lists.halo.len() as u64,
         };
         Ok((entry(quality, feature_values, output), quality))
@@ -179,5 +197,44 @@ fn entry(counts: PartQuality, feature_values: u64, output: Output) -> PartEntry 
         valid: counts.valid,
         test: counts.test,
         files: output.files,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dataset::{EdgeChunk, EdgeColumns, MemoryEdges};
+    use crate::progress::Silent;
+    use crate::random::{Key, Purpose};
+    use crate::synthetic::small;
+
+    fn attributed(nodes: u64, edges: u64) -> Dataset {
+        let key = Key::new(3, Purpose::Generate);
+        let mut dataset = small::bare("attributed", nodes, &[]);
+        let chunk = EdgeChunk {
+            sources: (0..edges).map(|e| key.below(2 * e, nodes)).collect(),
+            targets: (0..edges).map(|e| key.below(2 * e + 1, nodes / 2) * key.below(e, 3).min(1)).collect(),
+            weights: (0..edges).map(|e| e as f32).collect(),
+            types: (0..edges).map(|e| e as u32 % 3).collect(),
+            attributes: (0..2 * edges).map(|e| e as f32 / 2.0).collect(),
+        };
+        dataset.edges = Box::new(MemoryEdges::new(chunk, 2));
+        dataset.edge_columns = EdgeColumns { weighted: true, types: 3, attribute_width: 2 };
+        dataset
+    }
+
+    #[test]
+    fn a_store_does_not_depend_on_how_its_targets_were_cut_into_stretches() {
+        let home = tempfile::tempdir().unwrap();
+        let meta = Meta { method: "test".into(), ..Meta::default() };
+        let assignment = Assignment { parts: 4, part_of: (0..60).map(|node| node % 7 % 4).collect() };
+        let written = |most: u64| {
+            let out = home.path().join(most.to_string());
+            write_in_stretches(&mut attributed(60, 500), &assignment, &meta, most, &out, &Silent).unwrap()
+        };
+        let whole = written(1000);
+        for most in [1, 7, 100] {
+            assert_eq!(written(most), whole, "stretches of {most} edges");
+        }
     }
 }

@@ -1,0 +1,127 @@
+//! From clusters to parts with the edges on disk: what a stream order spoilt, further passes over the nodes mend.
+//!
+//! Label propagation over the clusters (each node joins the cluster of most of its neighbours that has room), then the
+//! graph of clusters, which is small, is partitioned in memory by a multilevel method ([`Coarse`]), then label
+//! propagation over the parts. Node weights stay within bounds throughout (Akhremtsev, Sanders & Schulz,
+//! (Semi-)External Algorithms for Graph Partitioning and Clustering, 2014).
+//!
+//! Memory: 28 bytes per node, at most 24 per pair of adjacent clusters, of which there may be [`PAIRS`] per node (where
+//! there are more, clusters are packed by size instead), and the buffer of [`Neighbors`].
+
+use super::Assignment;
+use super::coarse::{Coarse, Pairs, Tally, renumber};
+use super::neighbors::Neighbors;
+use super::pack::pack;
+use super::restream::Restream;
+use crate::Result;
+use crate::progress::Progress;
+use crate::random::Key;
+
+/// Pairs of adjacent clusters per node that are held in memory.
+const PAIRS: usize = 2;
+/// Pairs that are held however few nodes there are: 10 MB.
+const ALWAYS: usize = 1 << 18;
+/// The largest cluster, as a share of a part.
+const SHARE: u64 = 24;
+
+/// How to make parts.
+pub(super) struct Plan {
+    /// How many.
+    pub parts: u32,
+    /// How much larger than the mean a part may get, as a share.
+    pub slack: f64,
+    /// Passes over the nodes, of each kind.
+    pub passes: u64,
+    /// For what is drawn.
+    pub key: Key,
+}
+
+/// Parts from clusters; `labels` names the cluster of each node by one of its nodes.
+pub(super) fn partition(
+    neighbors: &Neighbors,
+    labels: Vec<u32>,
+    plan: &Plan,
+    progress: &dyn Progress,
+) -> Result<Assignment> {
+    let room = room(labels.len() as u64, plan);
+    let labels = propagate(neighbors, labels, room / SHARE, plan.passes, progress)?;
+    let (cluster_of, clusters) = renumber(labels);
+    let assignment = match contract(neighbors, &cluster_of, clusters, progress)? {
+        Some(coarse) => {
+            let part_of_cluster = coarse.partition(plan.parts, room, plan.key);
+            let part_of = cluster_of.iter().map(|&cluster| part_of_cluster[cluster as usize]).collect();
+            Assignment { parts: plan.parts, part_of }
+        }
+        None => pack(&cluster_of, clusters, plan.parts),
+    };
+    drop(cluster_of);
+    let mut stream = Restream::new(neighbors, assignment.part_of, plan.parts, plan.slack);
+    for _ in 0..plan.passes {
+        let moved = stream.pass("moving nodes between parts", progress, |count, _| f64::from(count))?;
+        if moved * 500 < neighbors.nodes() {
+            break;
+        }
+    }
+    Ok(stream.finish())
+}
+
+/// Nodes that a part may have.
+fn room(nodes: u64, plan: &Plan) -> u64 {
+    let share = (1.0 + plan.slack) * nodes as f64 / f64::from(plan.parts);
+    (share as u64).max(nodes.div_ceil(u64::from(plan.parts)))
+}
+
+/// Every node joins the cluster of most of its neighbours, as long as that has at most `most` nodes.
+fn propagate(
+    neighbors: &Neighbors,
+    mut labels: Vec<u32>,
+    most: u64,
+    passes: u64,
+    progress: &dyn Progress,
+) -> Result<Vec<u32>> {
+    let mut filled = vec![0u32; labels.len()];
+    labels.iter().for_each(|&label| filled[label as usize] += 1);
+    let mut tally = Tally::new(labels.len());
+    for _ in 0..passes {
+        let mut moved = 0;
+        neighbors.each("moving nodes between clusters", progress, |node, list| {
+            let own = labels[node as usize];
+            tally.clear();
+            list.iter().for_each(|&other| tally.add(labels[other as usize], 1));
+            let best = tally.best(own, |label| u64::from(filled[label as usize]) < most);
+            if best != own {
+                filled[own as usize] -= 1;
+                filled[best as usize] += 1;
+                labels[node as usize] = best;
+                moved += 1;
+            }
+        })?;
+        if moved * 50 < neighbors.nodes() {
+            break;
+        }
+    }
+    Ok(labels)
+}
+
+/// The graph of clusters, unless it has too many edges to hold.
+fn contract(
+    neighbors: &Neighbors,
+    cluster_of: &[u32],
+    clusters: usize,
+    progress: &dyn Progress,
+) -> Result<Option<Coarse>> {
+    let mut sizes = vec![0u32; clusters];
+    let mut pairs = Pairs::default();
+    let most = (PAIRS * cluster_of.len()).max(ALWAYS);
+    neighbors.each("joining clusters", progress, |node, list| {
+        let own = cluster_of[node as usize];
+        sizes[own as usize] += 1;
+        for other in list.iter().map(|&other| cluster_of[other as usize]).filter(|&other| own < other) {
+            if pairs.len() <= most {
+                pairs.add(own, other, 1);
+            }
+        }
+    })?;
+    let small = pairs.len() <= most;
+    Ok(small.then(|| Coarse::new(sizes, pairs.iter())))
+}

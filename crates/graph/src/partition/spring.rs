@@ -1,0 +1,405 @@
+//! SPRING: streaming clusters, merged along their richest neighbours, packed into parts.
+//!
+//! SDT-GNN (Lee, Jang & Kim 2024), Algorithm 1. One pass counts degrees, one pass clusters: an edge whose ends lie in
+//! different clusters, both of volume at most `tau * E / P` (the volume of a cluster is the sum of its nodes'
+//! degrees), moves the end in the smaller cluster to the larger (Hollocou et al. 2017). The same pass remembers each
+//! node's richest neighbour, the one of highest degree. Then clusters, smallest first, merge into the cluster of the
+//! richest neighbour of their representative (the node whose richest neighbour is the richest) while the union has
+//! at most `(1 + slack) * V / P` nodes, and are packed into parts, largest first. Nodes without edges go to the smallest
+//! parts.
+//!
+//! Where we differ: what a stream order spoils, later passes mend. `passes` restreaming passes ([`restream`]) move
+//! nodes to the part of most of their neighbours; 0 is the paper's method. Memory: 44 bytes per node, 12 more when
+//! restreaming, and a fixed buffer.
+
+use super::neighbors::Neighbors;
+use super::pack::pack;
+use super::passes::{DEGREES, each_chunk, prefetch, small_nodes};
+use super::restream;
+use super::semi_external::{self, Plan};
+use super::settings::{Setting, Values};
+use super::{Assignment, Entry, Memory, Partitioner, Request};
+use crate::Result;
+use crate::dataset::{Dataset, EdgeChunk};
+use crate::progress::Progress;
+use crate::random::{Key, Purpose};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// The table line of this method.
+pub const ENTRY: Entry = Entry {
+    name: "spring",
+    summary: "streaming clusters merged along richest neighbours, then restreamed: good cuts in O(nodes) memory",
+    paper: "Lee et al., SDT-GNN: Streaming-based Distributed Training Framework for Graph Neural Networks, 2024",
+    memory: Memory::Nodes,
+    needs_file: false,
+    balances: false,
+    settings: &[
+        Setting {
+            name: "tau",
+            default: "0.1",
+            about: "largest volume of a cluster that still grows, in shares of edges / parts; a tenth of it with passes",
+            values: Values::Number(0.0, f64::INFINITY),
+        },
+        restream::SLACK,
+        restream::PASSES,
+        DEGREES,
+    ],
+    build: || Box::new(Spring),
+};
+
+/// Streaming clustering with richest-neighbour merging.
+#[derive(Debug, Clone, Copy)]
+pub struct Spring;
+
+impl Partitioner for Spring {
+    fn assign(
+        &self,
+        dataset: &mut Dataset,
+        request: &Request,
+        progress: &dyn Progress,
+    ) -> Result<Assignment> {
+        let nodes = small_nodes(dataset, request)?;
+        let slack = request.number(&ENTRY, restream::SLACK.name)?;
+        let most = ((1.0 + slack) * nodes as f64 / f64::from(request.parts)) as u32;
+        let passes = request.count(&ENTRY, restream::PASSES.name)?;
+        let clusters = Clusters::stream(dataset, request, progress)?;
+        if passes == 0 || request.parts == 1 {
+            return Ok(clusters.merge(most).assign(request.parts));
+        }
+        let labels = clusters.labels();
+        let neighbors = Neighbors::sort(dataset, request, progress)?;
+        let key = Key::new(request.seed, Purpose::Partition);
+        let plan = Plan { parts: request.parts, slack, passes, key };
+        semi_external::partition(&neighbors, labels, &plan, progress)
+    }
+}
+
+/// What restreaming makes of `tau`: passes can join clusters, but hardly part them.
+const FINER: f64 = 0.1;
+
+/// Edges ahead of the current one whose nodes are requested from memory.
+const AHEAD: usize = 16;
+
+/// No cluster, no node.
+const NONE: u32 = u32::MAX;
+
+/// What the clustering pass knows of a node; all of it in a quarter of a cache line.
+#[derive(Clone, Copy)]
+struct Node {
+    degree: u32,
+    cluster: u32,
+    richest: u32,
+    /// Degree of `richest` when it was met.
+    wealth: u32,
+}
+
+/// Clusters of nodes, each named by the node that founded it.
+struct Clusters {
+    nodes: Vec<Node>,
+    /// Sum of the degrees in a cluster.
+    volumes: Vec<u64>,
+    tau: u64,
+}
+
+impl Clusters {
+    /// The degree pass and the clustering pass.
+    fn stream(dataset: &mut Dataset, request: &Request, progress: &dyn Progress) -> Result<Self> {
+        let count = small_nodes(dataset, request)?;
+        let finer = if request.count(&ENTRY, restream::PASSES.name)? > 0 { FINER } else { 1.0 };
+        let share = finer * dataset.edges.len() as f64 / f64::from(request.parts);
+        let unseen = Node { degree: 0, cluster: NONE, richest: NONE, wealth: 0 };
+        let mut clusters = Self {
+            nodes: vec![unseen; count],
+            volumes: vec![0; count],
+            tau: (request.number(&ENTRY, "tau")? * share) as u64,
+        };
+        if request.is(&ENTRY, DEGREES.name, "online")? {
+            clusters.cluster::<true>(dataset, progress)?;
+        } else {
+            let nodes = &mut clusters.nodes;
+            each_chunk(dataset, "counting degrees", progress, |chunk| {
+                for ids in [&chunk.sources, &chunk.targets] {
+                    for (place, &id) in ids.iter().enumerate() {
+                        if let Some(&next) = ids.get(place + AHEAD) {
+                            prefetch(nodes, next as usize);
+                        }
+                        let degree = &mut nodes[id as usize].degree;
+                        *degree = degree.saturating_add(1);
+                    }
+                }
+                Ok(())
+            })?;
+            clusters.cluster::<false>(dataset, progress)?;
+        }
+        Ok(clusters)
+    }
+
+    fn cluster<const ONLINE: bool>(&mut self, dataset: &mut Dataset, progress: &dyn Progress) -> Result<()> {
+        each_chunk(dataset, "clustering", progress, |chunk| {
+            for (place, (&source, &target)) in chunk.sources.iter().zip(&chunk.targets).enumerate() {
+                self.request(chunk, place);
+                self.meet::<ONLINE>(source as u32, target as u32);
+            }
+            Ok(())
+        })
+    }
+
+    /// Asks for what later edges will touch: first their nodes, then, when these are there, their clusters' volumes.
+    #[inline]
+    fn request(&self, chunk: &EdgeChunk, place: usize) {
+        for ids in [&chunk.sources, &chunk.targets] {
+            if let Some(&id) = ids.get(place + 2 * AHEAD) {
+                prefetch(&self.nodes, id as usize);
+            }
+            if let Some(&id) = ids.get(place + AHEAD) {
+                prefetch(&self.volumes, self.nodes[id as usize].cluster as usize);
+            }
+        }
+    }
+
+    /// Lines 3 to 17 of Algorithm 1 for one edge.
+    #[inline]
+    fn meet<const ONLINE: bool>(&mut self, source: u32, target: u32) {
+        let (u, v) = (self.seen::<ONLINE>(source), self.seen::<ONLINE>(target));
+        if source == target {
+            return;
+        }
+        if u.cluster != v.cluster {
+            let (from, to) = (self.volumes[u.cluster as usize], self.volumes[v.cluster as usize]);
+            if from.max(to) <= self.tau {
+                let (id, mover, home) =
+                    if from <= to { (source, u, v.cluster) } else { (target, v, u.cluster) };
+                self.volumes[mover.cluster as usize] -= u64::from(mover.degree);
+                self.volumes[home as usize] += u64::from(mover.degree);
+                self.nodes[id as usize].cluster = home;
+            }
+        }
+        self.enrich(source, target, v.degree);
+        self.enrich(target, source, u.degree);
+    }
+
+    /// The node, in a cluster of its own if it was in none.
+    #[inline]
+    fn seen<const ONLINE: bool>(&mut self, id: u32) -> Node {
+        let node = &mut self.nodes[id as usize];
+        let new = node.cluster == NONE;
+        if new {
+            node.cluster = id;
+        }
+        if ONLINE {
+            node.degree = node.degree.saturating_add(1);
+            self.volumes[node.cluster as usize] += 1;
+        } else if new {
+            self.volumes[id as usize] = u64::from(node.degree);
+        }
+        *node
+    }
+
+    #[inline]
+    fn enrich(&mut self, node: u32, neighbor: u32, wealth: u32) {
+        let node = &mut self.nodes[node as usize];
+        if (wealth, Reverse(neighbor)) > (node.wealth, Reverse(node.richest)) {
+            (node.wealth, node.richest) = (wealth, neighbor);
+        }
+    }
+
+    /// The cluster of each node, by its founder; a node without edges is a cluster of its own.
+    fn labels(self) -> Vec<u32> {
+        let label = |(id, node): (u32, &Node)| if node.cluster == NONE { id } else { node.cluster };
+        (0u32..).zip(&self.nodes).map(label).collect()
+    }
+
+    /// Lines 18 to 25: merges clusters, smallest first, while a union has at most `most` nodes.
+    fn merge(self, most: u32) -> Merged {
+        let nodes = self.nodes;
+        drop(self.volumes);
+        let mut merged = Merged::new(&nodes);
+        let mut queue: BinaryHeap<Reverse<(u32, u32)>> = (0..nodes.len() as u32)
+            .filter(|&c| merged.sizes[c as usize] > 0)
+            .map(|c| Reverse((merged.sizes[c as usize], c)))
+            .collect();
+        while let Some(Reverse((size, cluster))) = queue.pop() {
+            // A cluster that was merged or has grown since is in the queue again, or gone.
+            if merged.parents[cluster as usize] != cluster || merged.sizes[cluster as usize] != size {
+                continue;
+            }
+            let richest = nodes[merged.representatives[cluster as usize] as usize].richest;
+            if richest == NONE {
+                continue;
+            }
+            let target = merged.root(nodes[richest as usize].cluster);
+            if target != cluster && size + merged.sizes[target as usize] <= most {
+                merged.join(cluster, target, &nodes);
+                queue.push(Reverse((merged.sizes[target as usize], target)));
+            }
+        }
+        merged.of_node = nodes.iter().map(|node| node.cluster).collect();
+        merged
+    }
+}
+
+/// Clusters that have been merged: a forest over the founders.
+struct Merged {
+    parents: Vec<u32>,
+    sizes: Vec<u32>,
+    /// The node of a cluster whose richest neighbour is the richest.
+    representatives: Vec<u32>,
+    of_node: Vec<u32>,
+}
+
+impl Merged {
+    fn new(nodes: &[Node]) -> Self {
+        let mut merged = Self {
+            parents: (0..nodes.len() as u32).collect(),
+            sizes: vec![0; nodes.len()],
+            representatives: vec![NONE; nodes.len()],
+            of_node: Vec::new(),
+        };
+        for (id, node) in nodes.iter().enumerate().filter(|(_, node)| node.cluster != NONE) {
+            let cluster = node.cluster as usize;
+            merged.sizes[cluster] += 1;
+            merged.represent(cluster, id as u32, nodes);
+        }
+        merged
+    }
+
+    /// Makes `node` the representative of `cluster` if its richest neighbour is richer; ties by id.
+    fn represent(&mut self, cluster: usize, node: u32, nodes: &[Node]) {
+        let rank = |id: u32| (nodes[id as usize].wealth, Reverse(id));
+        let current = &mut self.representatives[cluster];
+        if *current == NONE || rank(node) > rank(*current) {
+            *current = node;
+        }
+    }
+
+    fn join(&mut self, cluster: u32, target: u32, nodes: &[Node]) {
+        self.parents[cluster as usize] = target;
+        self.sizes[target as usize] += self.sizes[cluster as usize];
+        self.represent(target as usize, self.representatives[cluster as usize], nodes);
+    }
+
+    /// The cluster that `cluster` has become, shortening the way there.
+    fn root(&mut self, mut cluster: u32) -> u32 {
+        while self.parents[cluster as usize] != cluster {
+            let above = self.parents[self.parents[cluster as usize] as usize];
+            self.parents[cluster as usize] = above;
+            cluster = above;
+        }
+        cluster
+    }
+
+    /// Lines 26 to 29: clusters to parts. A node without edges is a cluster of its own.
+    fn assign(mut self, parts: u32) -> Assignment {
+        for node in 0..self.of_node.len() {
+            let cluster = self.of_node[node];
+            self.of_node[node] = if cluster == NONE { node as u32 } else { self.root(cluster) };
+        }
+        let Self { of_node, parents, sizes, representatives } = self;
+        drop((parents, sizes, representatives));
+        let clusters = of_node.len();
+        pack(&of_node, clusters, parts)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::progress::Silent;
+    use crate::synthetic::small;
+    use proptest::prelude::*;
+    use std::collections::{BTreeMap, BTreeSet};
+
+    fn assigned(pairs: &[(u64, u64)], nodes: u64, parts: u32, settings: &[(&str, &str)]) -> Vec<u32> {
+        let mut request = Request::new(parts, 1);
+        request.settings = settings.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
+        Spring.assign(&mut small::bare("test", nodes, pairs), &request, &Silent).unwrap().part_of
+    }
+
+    /// Algorithm 1 with sets, as it is written.
+    fn by_the_paper(pairs: &[(u64, u64)], nodes: u64, parts: u32) -> Vec<u32> {
+        let degree = |v: u64| pairs.iter().map(|e| u64::from(e.0 == v) + u64::from(e.1 == v)).sum::<u64>();
+        let tau = 0.1 * pairs.len() as f64 / f64::from(parts);
+        let mut clusters: BTreeMap<u64, BTreeSet<u64>> = BTreeMap::new();
+        let mut home: BTreeMap<u64, u64> = BTreeMap::new();
+        let mut richest: BTreeMap<u64, u64> = BTreeMap::new();
+        for &(u, v) in pairs {
+            for x in [u, v] {
+                home.entry(x).or_insert_with(|| {
+                    clusters.entry(x).or_default().insert(x);
+                    x
+                });
+            }
+            let volume = |c: u64| clusters[&c].iter().map(|&x| degree(x)).sum::<u64>();
+            let (from, to) = (volume(home[&u]), volume(home[&v]));
+            if home[&u] != home[&v] && from.max(to) as f64 <= tau {
+                let (mover, target) = if from <= to { (u, home[&v]) } else { (v, home[&u]) };
+                clusters.entry(home[&mover]).or_default().remove(&mover);
+                clusters.entry(target).or_default().insert(mover);
+                home.insert(mover, target);
+            }
+            for (x, y) in [(u, v), (v, u)] {
+                let poorer = |z: &u64| (degree(*z), Reverse(*z)) < (degree(y), Reverse(y));
+                if x != y && richest.get(&x).is_none_or(poorer) {
+                    richest.insert(x, y);
+                }
+            }
+        }
+        let most = (1.05 * nodes as f64 / f64::from(parts)) as usize;
+        let mut scanned = BTreeSet::new();
+        while let Some((_, cluster)) = clusters
+            .iter()
+            .filter(|(c, m)| !m.is_empty() && !scanned.contains(*c))
+            .map(|(c, m)| (m.len(), *c))
+            .min()
+        {
+            scanned.insert(cluster);
+            let wealth = |x: &u64| richest.get(x).map(|r| (degree(*r), Reverse(*x)));
+            let Some(wanted) =
+                clusters[&cluster].iter().copied().max_by_key(wealth).and_then(|r| richest.get(&r))
+            else {
+                continue;
+            };
+            let Some((&target, members)) = clusters.iter().find(|(_, members)| members.contains(wanted))
+            else {
+                continue;
+            };
+            if target != cluster && members.len() + clusters[&cluster].len() <= most {
+                let mut moved = clusters.remove(&cluster).unwrap();
+                clusters.entry(target).or_default().append(&mut moved);
+                scanned.remove(&target);
+            }
+        }
+        let mut cluster_of: Vec<u32> = (0..nodes as u32).collect();
+        for (cluster, members) in &clusters {
+            members.iter().for_each(|&x| cluster_of[x as usize] = *cluster as u32);
+        }
+        pack(&cluster_of, nodes as usize, parts).part_of
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn without_passes_it_is_the_algorithm_of_the_paper(
+            pairs in prop::collection::vec((0u64..40, 0u64..40), 0..300), parts in 1u32..6,
+        ) {
+            prop_assert_eq!(assigned(&pairs, 40, parts, &[("passes", "0")]), by_the_paper(&pairs, 40, parts));
+        }
+    }
+
+    /// Two cliques of ten, joined by one edge, in an order that mixes them.
+    fn cliques() -> Vec<(u64, u64)> {
+        let pair = |a: u64, b: u64| [(a, b), (b, a), (a + 10, b + 10), (b + 10, a + 10)];
+        let inside = (0..10).flat_map(|a| (0..a).map(move |b| (a, b)));
+        inside.flat_map(|(a, b)| pair(a, b)).chain([(0, 10), (10, 0)]).collect()
+    }
+
+    #[test]
+    fn cliques_are_kept_whole() {
+        for settings in [&[("passes", "5")][..], &[("degrees", "online")]] {
+            let part_of = assigned(&cliques(), 20, 2, settings);
+            assert!(part_of[..10].iter().all(|&part| part == part_of[0]), "{part_of:?}");
+            assert!(part_of[10..].iter().all(|&part| part == 1 - part_of[0]), "{part_of:?}");
+        }
+    }
+}
