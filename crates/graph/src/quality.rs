@@ -1,12 +1,14 @@
 //! How good is an assignment? Cut, halo, replication and balance of any of them.
 //!
-//! One pass over the edges; memory is one bit per node and part (which remote sources a part has met) and
+//! One pass over the edges; memory is a bit per node and part (which remote sources a part has met) and
 //! O(parts). The destination owns the edge, so an edge counts for the part of its target. The store computes the
 //! same figures part by part while it writes; both end in [`Quality::from_parts`].
+//! Placements of edges have figures of their own, [`EdgeQuality`], collected while edges are placed.
 
 use crate::Result;
 use crate::dataset::{Dataset, EdgeChunk, Splits};
 use crate::partition::Assignment;
+use crate::partition::replicas::Replicas;
 use crate::progress::Progress;
 use serde::{Deserialize, Serialize};
 
@@ -97,7 +99,7 @@ fn count_edges(
     assignment: &Assignment,
     progress: &dyn Progress,
 ) -> Result<()> {
-    let mut met = Met::new(assignment.part_of.len(), parts.len());
+    let mut met = Replicas::new(assignment.part_of.len(), assignment.parts);
     let mut chunk = EdgeChunk::default();
     progress.begin("measuring", dataset.edges.len(), "edges");
     dataset.edges.rewind()?;
@@ -107,7 +109,7 @@ fn count_edges(
             parts[home].in_edges += 1;
             if assignment.part_of[source as usize] as usize != home {
                 parts[home].cut_in_edges += 1;
-                parts[home].halo += u64::from(met.first_time(source as usize, home));
+                parts[home].halo += u64::from(met.add(source as usize, home as u32));
             }
         }
         progress.tick(chunk.len() as u64)?;
@@ -115,24 +117,49 @@ fn count_edges(
     Ok(())
 }
 
-/// Which part has met which node: one bit each.
-struct Met {
-    bits: Vec<u64>,
-    parts: usize,
+/// The figures of a placement of edges.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct EdgeQuality {
+    /// Parts in which a node has an edge, on average over nodes that have any; 1 without edges.
+    pub replication_factor: f64,
+    /// Edges: largest over mean; 1 without edges.
+    pub balance_edges: f64,
+    /// Edges of each part.
+    pub edges: Vec<u64>,
 }
 
-impl Met {
-    fn new(nodes: usize, parts: usize) -> Self {
-        Self { bits: vec![0; (nodes * parts).div_ceil(64)], parts }
+/// Collects the [`EdgeQuality`] of edges as they are placed (see [`EdgeSink`](crate::partition::EdgeSink)).
+#[derive(Debug)]
+pub struct EdgeMeter {
+    nodes: usize,
+    met: Replicas,
+    copies: u64,
+    edges: Vec<u64>,
+}
+
+impl EdgeMeter {
+    /// No edges yet.
+    pub fn new(nodes: usize, parts: u32) -> Self {
+        Self { nodes, met: Replicas::new(nodes, parts), copies: 0, edges: vec![0; parts as usize] }
     }
 
-    /// Marks that `part` meets `node`; whether it had not before.
-    fn first_time(&mut self, node: usize, part: usize) -> bool {
-        let index = node * self.parts + part;
-        let (word, bit) = (&mut self.bits[index / 64], 1 << (index % 64));
-        let first = *word & bit == 0;
-        *word |= bit;
-        first
+    /// Takes note of placed edges.
+    pub fn count(&mut self, chunk: &EdgeChunk, parts: &[u32]) {
+        for ((&source, &target), &part) in chunk.sources.iter().zip(&chunk.targets).zip(parts) {
+            self.edges[part as usize] += 1;
+            self.copies += u64::from(self.met.add(source as usize, part));
+            self.copies += u64::from(self.met.add(target as usize, part));
+        }
+    }
+
+    /// The figures of all edges so far.
+    pub fn finish(self) -> EdgeQuality {
+        let ends = (0..self.nodes).filter(|&node| self.met.any(node)).count() as u64;
+        EdgeQuality {
+            replication_factor: ratio(self.copies, ends).unwrap_or(1.0),
+            balance_edges: largest_over_mean(&self.edges),
+            edges: self.edges,
+        }
     }
 }
 
@@ -140,9 +167,13 @@ fn ratio(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| part as f64 / whole as f64)
 }
 
-/// Largest over mean; 1 when every part has none.
+/// Largest over mean of one figure of the parts.
 fn balance(parts: &[PartQuality], count: fn(&PartQuality) -> u64) -> f64 {
-    let largest = parts.iter().map(count).max().unwrap_or(0);
-    let total: u64 = parts.iter().map(count).sum();
-    ratio(largest * parts.len() as u64, total).unwrap_or(1.0)
+    largest_over_mean(&parts.iter().map(count).collect::<Vec<_>>())
+}
+
+/// Largest over mean; 1 when every part has none.
+fn largest_over_mean(counts: &[u64]) -> f64 {
+    let largest = counts.iter().copied().max().unwrap_or(0);
+    ratio(largest * counts.len() as u64, counts.iter().sum()).unwrap_or(1.0)
 }

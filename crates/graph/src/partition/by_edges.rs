@@ -2,13 +2,15 @@
 //!
 //! Vertex-cut methods place edges, and a node has a copy wherever one of its edges lies. Training needs one owner
 //! with the complete list of in-neighbours, so a node is owned by the part that holds most of its edges (ties: the
-//! part with fewer nodes, then the lower number), and the store completes its list. Nodes without edges go to the
-//! smallest part. Memory: 4 bytes per node and part.
+//! part that owns fewer nodes so far, then the lower number), and the store completes its list. Nodes without edges
+//! come last and go to the smallest part. Memory: 4 bytes per node and part.
 
+use super::passes::each_chunk;
 use super::{Assignment, Partitioner, Request, checked_nodes};
 use crate::Result;
 use crate::dataset::{Dataset, EdgeChunk};
 use crate::progress::Progress;
+use std::cmp::Reverse;
 
 /// A way of placing edges.
 pub trait EdgePartitioner: Send + Sync {
@@ -25,6 +27,22 @@ pub trait EdgePartitioner: Send + Sync {
 
 /// Takes some consecutive edges and the part of each.
 pub type EdgeSink<'a> = dyn FnMut(&EdgeChunk, &[u32]) -> Result<()> + 'a;
+
+/// Gives `sink` every edge with the part that `part` chooses from its source and target, in the order of the stream.
+pub(super) fn place_each(
+    dataset: &mut Dataset,
+    progress: &dyn Progress,
+    sink: &mut EdgeSink,
+    mut part: impl FnMut(u32, u32) -> u32,
+) -> Result<()> {
+    let mut parts = Vec::with_capacity(EdgeChunk::EDGES);
+    each_chunk(dataset, "placing edges", progress, |chunk| {
+        let ends = chunk.sources.iter().zip(&chunk.targets);
+        parts.clear();
+        parts.extend(ends.map(|(&source, &target)| part(source as u32, target as u32)));
+        sink(chunk, &parts)
+    })
+}
 
 /// A method that places edges, as one that assigns nodes.
 #[derive(Debug, Clone, Copy)]
@@ -77,14 +95,20 @@ impl Owners {
     /// The owner of every node.
     pub fn choose(&self) -> Assignment {
         let mut sizes = vec![0u64; self.parts as usize];
-        let owner = |counts: &[u32]| {
-            let best =
-                (0..counts.len()).min_by_key(|&part| (std::cmp::Reverse(counts[part]), sizes[part], part));
-            let best = best.unwrap_or(0);
-            sizes[best] += 1;
-            best as u32
-        };
-        let part_of = self.counts.chunks_exact(self.parts as usize).map(owner).collect();
+        let mut part_of = vec![0; self.counts.len() / self.parts as usize];
+        for isolated in [false, true] {
+            for (part, counts) in part_of.iter_mut().zip(self.counts.chunks_exact(self.parts as usize)) {
+                if counts.iter().all(|&count| count == 0) == isolated {
+                    *part = owner(counts, &sizes);
+                    sizes[*part as usize] += 1;
+                }
+            }
+        }
         Assignment { parts: self.parts, part_of }
     }
+}
+
+/// The part with most edges; ties: with fewer nodes, then the lower number.
+fn owner(counts: &[u32], sizes: &[u64]) -> u32 {
+    (0..counts.len()).min_by_key(|&part| (Reverse(counts[part]), sizes[part])).map_or(0, |part| part as u32)
 }

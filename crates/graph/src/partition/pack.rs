@@ -11,18 +11,24 @@ use std::collections::BinaryHeap;
 pub(super) fn pack(cluster_of: &[u32], clusters: usize, parts: u32) -> Assignment {
     let mut sizes = vec![0u64; clusters];
     cluster_of.iter().for_each(|&cluster| sizes[cluster as usize] += 1);
-    let mut order: Vec<u32> = (0..clusters as u32).collect();
+    let part_of_cluster = schedule(&sizes, parts);
+    let part_of = cluster_of.iter().map(|&cluster| part_of_cluster[cluster as usize]).collect();
+    Assignment { parts, part_of }
+}
+
+/// The part of every cluster when `sizes` are what parts should have equal sums of.
+pub(super) fn schedule(sizes: &[u64], parts: u32) -> Vec<u32> {
+    let mut order: Vec<u32> = (0..sizes.len() as u32).collect();
     order.sort_by_key(|&cluster| (Reverse(sizes[cluster as usize]), cluster));
     let mut filled: BinaryHeap<Reverse<(u64, u32)>> = (0..parts).map(|part| Reverse((0, part))).collect();
-    let mut part_of_cluster = vec![0u32; clusters];
+    let mut part_of_cluster = vec![0u32; sizes.len()];
     for cluster in order {
         if let Some(mut least) = filled.peek_mut() {
             part_of_cluster[cluster as usize] = least.0.1;
             least.0.0 += sizes[cluster as usize];
         }
     }
-    let part_of = cluster_of.iter().map(|&cluster| part_of_cluster[cluster as usize]).collect();
-    Assignment { parts, part_of }
+    part_of_cluster
 }
 
 #[cfg(test)]

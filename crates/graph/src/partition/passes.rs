@@ -86,6 +86,16 @@ impl Degrees {
         }
     }
 
+    /// Whether degrees are estimated, and the stream has not ended yet.
+    pub fn online(&self) -> bool {
+        self.online
+    }
+
+    /// The stream has ended: degrees are known from now on.
+    pub fn settle(&mut self) {
+        self.online = false;
+    }
+
     /// The degree of `node` as far as it is known.
     #[inline]
     pub fn of(&self, node: u32) -> u32 {
@@ -98,4 +108,17 @@ impl Degrees {
             *count = count.saturating_add(1);
         }
     }
+}
+
+/// Asks the machine to have `items[index]` in its cache soon; an index past the end asks for nothing useful.
+#[inline(always)]
+pub(super) fn prefetch<T>(items: &[T], index: usize) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a prefetch reads nothing that the program sees, and any address will do.
+        unsafe { _mm_prefetch(items.as_ptr().wrapping_add(index).cast::<i8>(), _MM_HINT_T0) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (items, index);
 }
