@@ -5,6 +5,7 @@
 //! the lists are filled, 8 per distinct pair of neighbours and direction after.
 
 use super::passes::{each_edge, small_nodes};
+use super::tally::Tally;
 use super::{Request, each_list};
 use crate::Result;
 use crate::dataset::Dataset;
@@ -58,6 +59,27 @@ impl Adjacency {
         self.neighbors[range.clone()].iter().copied().zip(self.weights[range].iter().copied())
     }
 
+    /// Each cluster as one node: the edges between two clusters are merged, those inside one are dropped.
+    pub fn contracted(&self, cluster_of: &[u32], clusters: usize) -> Self {
+        let (starts, members) = grouped(cluster_of, clusters);
+        let mut coarse = Self { offsets: vec![0], neighbors: Vec::new(), weights: Vec::new() };
+        let mut tally = Tally::new(clusters);
+        for cluster in 0..clusters {
+            for &node in &members[starts[cluster]..starts[cluster + 1]] {
+                self.of(node).for_each(|(other, weight)| {
+                    tally.add(cluster_of[other as usize], u64::from(weight));
+                });
+            }
+            tally.sort();
+            for (other, weight) in tally.drain().filter(|sum| sum.0 as usize != cluster) {
+                coarse.neighbors.push(other);
+                coarse.weights.push(u32::try_from(weight).unwrap_or(u32::MAX));
+            }
+            coarse.offsets.push(coarse.neighbors.len());
+        }
+        coarse
+    }
+
     /// Squeezes equal neighbours of sorted lists together, in place.
     fn merged(mut offsets: Vec<usize>, mut neighbors: Vec<u32>) -> Self {
         let (mut weights, mut end, mut start) = (Vec::new(), 0, 0);
@@ -81,5 +103,60 @@ impl Adjacency {
         neighbors.truncate(end);
         neighbors.shrink_to_fit();
         Self { offsets, neighbors, weights }
+    }
+}
+
+/// The nodes of each cluster, ascending: those of cluster `c` are `members[starts[c]..starts[c + 1]]`.
+pub(super) fn grouped(cluster_of: &[u32], clusters: usize) -> (Vec<usize>, Vec<u32>) {
+    let mut starts = vec![0usize; clusters + 1];
+    cluster_of.iter().for_each(|&cluster| starts[cluster as usize + 1] += 1);
+    (0..clusters).for_each(|cluster| starts[cluster + 1] += starts[cluster]);
+    let (mut next, mut members) = (starts.clone(), vec![0u32; cluster_of.len()]);
+    for (node, &cluster) in cluster_of.iter().enumerate() {
+        members[next[cluster as usize]] = node as u32;
+        next[cluster as usize] += 1;
+    }
+    (starts, members)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::progress::Silent;
+    use crate::synthetic::small;
+
+    fn lists(graph: &Adjacency) -> Vec<Vec<(u32, u32)>> {
+        (0..graph.nodes() as u32).map(|node| graph.of(node).collect()).collect()
+    }
+
+    fn read(nodes: u64, pairs: &[(u64, u64)]) -> Adjacency {
+        Adjacency::read(&mut small::bare("test", nodes, pairs), &Request::new(2, 0), &Silent).unwrap()
+    }
+
+    #[test]
+    fn directions_are_forgotten_parallel_edges_merged_and_self_loops_dropped() {
+        let graph = read(5, &[(3, 0), (0, 1), (1, 0), (0, 1), (2, 2), (0, 3), (3, 1), (2, 2)]);
+        let expected: [&[(u32, u32)]; 5] =
+            [&[(1, 3), (3, 2)], &[(0, 3), (3, 1)], &[], &[(0, 2), (1, 1)], &[]];
+        assert_eq!(lists(&graph), expected);
+        assert_eq!(graph.neighbors.len(), graph.weights.len());
+    }
+
+    #[test]
+    fn a_graph_without_edges_or_nodes_has_empty_lists() {
+        assert_eq!(lists(&read(2, &[])), [vec![], vec![]]);
+        assert_eq!(read(0, &[]).nodes(), 0);
+    }
+
+    #[test]
+    fn contraction_sums_the_edges_between_clusters_and_drops_those_inside() {
+        let graph = read(6, &[(0, 1), (1, 2), (2, 1), (0, 3), (3, 4), (4, 5), (5, 0)]);
+        let coarse = graph.contracted(&[0, 0, 2, 2, 1, 1], 3);
+        assert_eq!(lists(&coarse), [vec![(1, 1), (2, 3)], vec![(0, 1), (2, 1)], vec![(0, 3), (1, 1)]]);
+    }
+
+    #[test]
+    fn members_of_clusters_are_ascending() {
+        assert_eq!(grouped(&[1, 0, 1, 3], 4), (vec![0, 1, 3, 3, 4], vec![1, 0, 2, 3]));
     }
 }

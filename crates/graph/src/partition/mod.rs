@@ -7,11 +7,38 @@
 //! Methods that place edges rather than nodes implement [`EdgePartitioner`]; [`ByEdges`] makes owners of nodes from
 //! it. Adding a method: one file that ends in an `ENTRY`, its `mod` line, and its line in [`PARTITIONERS`].
 
+pub mod auto;
 pub mod settings;
 pub mod by_edges;
+pub mod arrays;
 mod passes;
 mod adjacency;
 mod pack;
+mod packing;
+mod tally;
+mod moving;
+#[cfg(test)]
+mod planted;
+mod loads;
+pub(crate) mod replicas;
+mod neighbors;
+mod restream;
+mod coarse;
+mod semi_external;
+pub mod spring;
+pub mod ldg;
+pub mod fennel;
+pub mod two_ps_l;
+pub mod hdrf;
+pub mod greedy;
+pub mod dbh;
+#[cfg(feature = "metis")]
+pub mod metis;
+pub mod louvain;
+pub mod label_propagation;
+pub mod bytegnn;
+pub mod edge_1d;
+pub mod vertex_cut_2d;
 pub mod random;
 pub mod hash;
 pub mod file;
@@ -48,6 +75,8 @@ pub struct Request {
     pub file: Option<PathBuf>,
     /// What to balance besides nodes, for a method with [`Entry::balances`].
     pub balance: Vec<Balance>,
+    /// Folder for temporary files, the system's if not given.
+    pub scratch: Option<PathBuf>,
     /// Settings that differ from the method's defaults (see [`Entry::settings`]).
     pub settings: BTreeMap<String, String>,
 }
@@ -178,7 +207,25 @@ impl Entry {
 }
 
 /// Every method, in the order in which they are listed to users.
-pub const PARTITIONERS: &[Entry] = &[random::ENTRY, hash::ENTRY, file::ENTRY];
+pub const PARTITIONERS: &[Entry] = &[
+    random::ENTRY,
+    hash::ENTRY,
+    file::ENTRY,
+    spring::ENTRY,
+    two_ps_l::ENTRY,
+    hdrf::ENTRY,
+    greedy::ENTRY,
+    dbh::ENTRY,
+    ldg::ENTRY,
+    fennel::ENTRY,
+    #[cfg(feature = "metis")]
+    metis::ENTRY,
+    louvain::ENTRY,
+    label_propagation::ENTRY,
+    bytegnn::ENTRY,
+    edge_1d::ENTRY,
+    vertex_cut_2d::ENTRY,
+];
 
 /// The method called `name`.
 pub fn find(name: &str) -> Result<&'static Entry> {
