@@ -9,7 +9,7 @@ use crate::dataset::{Dataset, EdgeChunk, EdgeColumns, EdgeStream};
 use crate::progress::Progress;
 
 /// Edges of a file that a pass keeps mapped behind it.
-const KEPT: usize = 32 * EdgeChunk::EDGES;
+const KEPT: usize = 4 * EdgeChunk::EDGES;
 
 /// A run of integers in an array: every `stride`-th element from `first`.
 pub(super) struct Ids {
