@@ -9,7 +9,7 @@ use archipelago_graph::dataset::Dataset;
 use archipelago_graph::partition::{self, Assignment, PARTITIONERS, Request};
 use archipelago_graph::progress::Silent;
 use archipelago_graph::quality::{PartQuality, Quality, measure};
-use archipelago_graph::store::{Meta, write};
+use archipelago_graph::store::{Meta, verify, write};
 use archipelago_graph::synthetic::small;
 use nasty::{Shape, assignments, home, shapes};
 use proptest::prelude::*;
@@ -44,6 +44,19 @@ fn every_method_gives_every_node_of_every_nasty_graph_one_part_and_repeats_itsel
                 first.check(shape.nodes).unwrap();
                 assert_eq!(first.parts, parts);
                 assert_eq!(first, assign(entry.name, &mut shape.dataset(), &request).unwrap());
+            }
+        }
+    }
+}
+
+#[test]
+fn every_method_leaves_every_in_edge_with_its_node_and_its_quality_is_that_of_brute_force() {
+    let folder = home();
+    for entry in PARTITIONERS {
+        for shape in shapes() {
+            for parts in [2, 7] {
+                let request = request_for(entry, parts, shape.nodes, folder.path());
+                check_quality(&shape, &assign(entry.name, &mut shape.dataset(), &request).unwrap());
             }
         }
     }
@@ -124,6 +137,7 @@ fn check_quality(shape: &Shape, assignment: &Assignment) {
     let (folder, meta) = (home(), Meta { method: "test".into(), seed: 0, ..Meta::default() });
     let manifest = write(&mut dataset, assignment, &meta, &folder.path().join("store"), &Silent).unwrap();
     assert_eq!(manifest.quality, expected, "{}", shape.name);
+    verify(&folder.path().join("store"), &Silent).unwrap();
 }
 
 #[test]
