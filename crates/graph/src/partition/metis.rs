@@ -10,8 +10,8 @@
 //! Parts of fewer than 16 nodes are below what METIS is made for; they are grown node by node instead.
 //!
 //! METIS counts in 32 bits and takes its random numbers from the C library: calls are made one at a time, so that a
-//! seed gives one answer, but that answer may differ between C libraries. Memory: the graph (see [`Adjacency`]) and
-//! what METIS needs, several times as much.
+//! seed gives one answer, but that answer may differ between C libraries. A call cannot be interrupted. Memory: the
+//! graph (see [`Adjacency`]) and what METIS needs, several times as much.
 
 use super::adjacency::Adjacency;
 use super::moving::Level;
@@ -38,7 +38,7 @@ pub const ENTRY: Entry = Entry {
         Setting {
             name: "objective",
             default: "cut",
-            about: "what to make small: edges between parts, or communication volume",
+            about: "what to make small: edges between parts, or communication volume (much slower)",
             values: Values::Words(&["cut", "vol"]),
         },
         Setting {

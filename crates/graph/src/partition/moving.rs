@@ -8,7 +8,7 @@
 //! which is the gain of modularity up to a factor; with resolution 0 it is the number of edges, as in label
 //! propagation. A label that would hold more than `cap` nodes does not pull. Nodes are visited in a seeded order, and
 //! again only after a neighbour moved. Ties: where the node is, then the lower label. A round costs O(edges of the
-//! nodes that are visited). Memory: 17 bytes per node and 8 per label.
+//! nodes that are visited). Memory: 5 bytes per node and 24 per label.
 
 use super::adjacency::Adjacency;
 use super::tally::Tally;
