@@ -130,20 +130,32 @@ fn amount(number: u64, unit: &str) -> String {
 }
 
 fn bar(name: &str, total: u64, unit: &'static str) -> ProgressBar {
-    let position = if unit == "bytes" { "{bytes}/{total_bytes}" } else { "{human_pos}/{human_len}" };
     let template = match total {
-        0 => format!("{{spinner}} {{msg}} {{human_pos}} {unit} {{rate}}"),
-        _ => format!("{{msg:24}} {{wide_bar}} {position} {unit} {{rate}} {{eta}} left"),
+        0 => "{spinner} {msg} {amount} {rate}",
+        _ => "{msg:24} {wide_bar} {amount} {rate} {eta:>4} left",
     };
     let bar = if total == 0 { ProgressBar::new_spinner() } else { ProgressBar::new(total) };
-    if let Ok(style) = ProgressStyle::with_template(&template) {
-        let rate = move |state: &ProgressState, out: &mut dyn Write| {
-            let _ = out.write_str(&units::rate(state.per_sec() as u64, unit, 1.0).unwrap_or_default());
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        let amount = move |state: &ProgressState, out: &mut dyn Write| {
+            let (done, total) = (short(state.pos(), unit), state.len().filter(|&total| total > 0));
+            let total = total.map(|total| format!(" of {}", short(total, unit))).unwrap_or_default();
+            let _ = write!(
+                out,
+                "{done}{total}{}",
+                if unit == "bytes" { String::new() } else { format!(" {unit}") }
+            );
         };
-        bar.set_style(style.with_key("rate", rate));
+        let rate = move |state: &ProgressState, out: &mut dyn Write| {
+            let _ = write!(out, "{}/s", short(state.per_sec() as u64, unit));
+        };
+        bar.set_style(style.with_key("amount", amount).with_key("rate", rate));
     }
     bar.set_message(name.to_owned());
     bar
+}
+
+fn short(number: u64, unit: &str) -> String {
+    if unit == "bytes" { units::bytes(number) } else { units::short(number) }
 }
 
 #[cfg(test)]
