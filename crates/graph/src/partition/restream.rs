@@ -9,6 +9,7 @@
 
 use super::Assignment;
 use super::neighbors::Neighbors;
+use super::packing::room;
 use super::settings::{Setting, Values};
 use crate::Result;
 use crate::progress::Progress;
@@ -46,9 +47,8 @@ impl<'a> Restream<'a> {
     pub fn new(neighbors: &'a Neighbors, part_of: Vec<u32>, parts: u32, slack: f64) -> Self {
         let mut sizes = vec![0; parts as usize];
         part_of.iter().filter(|&&part| part != NOWHERE).for_each(|&part| sizes[part as usize] += 1);
-        let share = part_of.len() as u64;
-        let room = ((1.0 + slack) * share as f64 / f64::from(parts)).floor() as u64;
-        Self { neighbors, part_of, sizes, room: room.max(share.div_ceil(u64::from(parts))) }
+        let room = room(part_of.len(), parts, slack);
+        Self { neighbors, part_of, sizes, room }
     }
 
     /// Nodes that a part may have.

@@ -1,7 +1,7 @@
 //! From clusters to parts with the edges on disk: what a stream order spoilt, further passes over the nodes mend.
 //!
 //! Label propagation over the clusters (each node joins the cluster of most of its neighbours that has room), then the
-//! graph of clusters, which is small, is partitioned in memory by a multilevel method ([`Coarse`]), then label
+//! graph of clusters, which is small, is partitioned in memory by a multilevel method ([`Multilevel`]), then label
 //! propagation over the parts. Node weights stay within bounds throughout (Akhremtsev, Sanders & Schulz,
 //! (Semi-)External Algorithms for Graph Partitioning and Clustering, 2014).
 //!
@@ -9,10 +9,13 @@
 //! there are more, clusters are packed by size instead), and the buffer of [`Neighbors`].
 
 use super::Assignment;
-use super::coarse::{Coarse, Pairs, Tally, renumber};
+use super::coarse::{Multilevel, Pairs};
+use super::moving::{Level, renumber};
 use super::neighbors::Neighbors;
 use super::pack::pack;
+use super::packing::room;
 use super::restream::Restream;
+use super::tally::Tally;
 use crate::Result;
 use crate::progress::Progress;
 use crate::random::Key;
@@ -43,12 +46,14 @@ pub(super) fn partition(
     plan: &Plan,
     progress: &dyn Progress,
 ) -> Result<Assignment> {
-    let room = room(labels.len() as u64, plan);
-    let labels = propagate(neighbors, labels, room / SHARE, plan.passes, progress)?;
-    let (cluster_of, clusters) = renumber(labels);
+    let room = room(labels.len(), plan.parts, plan.slack);
+    let mut cluster_of = propagate(neighbors, labels, room / SHARE, plan.passes, progress)?;
+    let nodes = cluster_of.len();
+    let clusters = renumber(&mut cluster_of, nodes);
     let assignment = match contract(neighbors, &cluster_of, clusters, progress)? {
         Some(coarse) => {
-            let part_of_cluster = coarse.partition(plan.parts, room, plan.key);
+            let method = Multilevel { parts: plan.parts, room, key: plan.key, progress };
+            let part_of_cluster = method.run(&coarse)?;
             let part_of = cluster_of.iter().map(|&cluster| part_of_cluster[cluster as usize]).collect();
             Assignment { parts: plan.parts, part_of }
         }
@@ -63,12 +68,6 @@ pub(super) fn partition(
         }
     }
     Ok(stream.finish())
-}
-
-/// Nodes that a part may have.
-fn room(nodes: u64, plan: &Plan) -> u64 {
-    let share = (1.0 + plan.slack) * nodes as f64 / f64::from(plan.parts);
-    (share as u64).max(nodes.div_ceil(u64::from(plan.parts)))
 }
 
 /// Every node joins the cluster of most of its neighbours, as long as that has at most `most` nodes.
@@ -86,9 +85,8 @@ fn propagate(
         let mut moved = 0;
         neighbors.each("moving nodes between clusters", progress, |node, list| {
             let own = labels[node as usize];
-            tally.clear();
             list.iter().for_each(|&other| tally.add(labels[other as usize], 1));
-            let best = tally.best(own, |label| u64::from(filled[label as usize]) < most);
+            let best = most_of(&mut tally, own, |label| u64::from(filled[label as usize]) < most);
             if best != own {
                 filled[own as usize] -= 1;
                 filled[best as usize] += 1;
@@ -103,13 +101,25 @@ fn propagate(
     Ok(labels)
 }
 
+/// The label with most neighbours among `own` and those that `fit`; ties go to `own`, then to the lowest.
+fn most_of(tally: &mut Tally, own: u32, fits: impl Fn(u32) -> bool) -> u32 {
+    let mut best = (tally.of(own), own);
+    for (label, count) in tally.drain() {
+        let better = count > best.0 || (count == best.0 && best.1 != own && label < best.1);
+        if better && fits(label) {
+            best = (count, label);
+        }
+    }
+    best.1
+}
+
 /// The graph of clusters, unless it has too many edges to hold.
 fn contract(
     neighbors: &Neighbors,
     cluster_of: &[u32],
     clusters: usize,
     progress: &dyn Progress,
-) -> Result<Option<Coarse>> {
+) -> Result<Option<Level>> {
     let mut sizes = vec![0u32; clusters];
     let mut pairs = Pairs::default();
     let most = (PAIRS * cluster_of.len()).max(ALWAYS);
@@ -123,5 +133,5 @@ fn contract(
         }
     })?;
     let small = pairs.len() <= most;
-    Ok(small.then(|| Coarse::new(sizes, pairs.iter())))
+    Ok(small.then(|| pairs.level(sizes)))
 }
