@@ -5,7 +5,7 @@
 //! part that owns fewer nodes so far, then the lower number), and the store completes its list. Nodes without edges
 //! come last and go to the smallest part. Memory: 4 bytes per node and part.
 
-use super::passes::each_chunk;
+use super::passes::{Passing, each_chunk, prefetch};
 use super::{Assignment, Partitioner, Request, checked_nodes};
 use crate::Result;
 use crate::dataset::{Dataset, EdgeChunk};
@@ -28,18 +28,17 @@ pub trait EdgePartitioner: Send + Sync {
 /// Takes some consecutive edges and the part of each.
 pub type EdgeSink<'a> = dyn FnMut(&EdgeChunk, &[u32]) -> Result<()> + 'a;
 
-/// Gives `sink` every edge with the part that `part` chooses from its source and target, in the order of the stream.
+/// Gives `sink` every edge with the part that `part` chooses for it, in the order of the stream.
 pub(super) fn place_each(
     dataset: &mut Dataset,
     progress: &dyn Progress,
     sink: &mut EdgeSink,
-    mut part: impl FnMut(u32, u32) -> u32,
+    mut part: impl FnMut(Passing) -> u32,
 ) -> Result<()> {
     let mut parts = Vec::with_capacity(EdgeChunk::EDGES);
     each_chunk(dataset, "placing edges", progress, |chunk| {
-        let ends = chunk.sources.iter().zip(&chunk.targets);
         parts.clear();
-        parts.extend(ends.map(|(&source, &target)| part(source as u32, target as u32)));
+        parts.extend(Passing::all(chunk).map(&mut part));
         sink(chunk, &parts)
     })
 }
@@ -84,9 +83,14 @@ impl Owners {
     /// Takes note of placed edges.
     pub fn count(&mut self, chunk: &EdgeChunk, parts: &[u32]) {
         let width = self.parts as usize;
-        for (ends, &part) in chunk.sources.iter().zip(&chunk.targets).zip(parts) {
-            for node in [*ends.0, *ends.1] {
-                let count = &mut self.counts[node as usize * width + part as usize];
+        let place = |node: u32, part: u32| node as usize * width + part as usize;
+        for (at, edge) in Passing::all(chunk).enumerate() {
+            let soon = parts[(at + Passing::AHEAD).min(parts.len() - 1)];
+            for node in edge.later(Passing::AHEAD) {
+                prefetch(&self.counts, place(node, soon));
+            }
+            for node in edge.ends() {
+                let count = &mut self.counts[place(node, parts[at])];
                 *count = count.saturating_add(1);
             }
         }

@@ -6,7 +6,7 @@
 //! Degrees count in- and out-edges. One pass over the edges after the degrees; memory: 4 bytes per node.
 
 use super::by_edges::place_each;
-use super::passes::{DEGREES, Degrees};
+use super::passes::{DEGREES, Degrees, Passing};
 use super::{ByEdges, EdgePartitioner, EdgeSink, Entry, Memory, Request};
 use crate::Result;
 use crate::dataset::Dataset;
@@ -39,7 +39,9 @@ impl EdgePartitioner for Dbh {
     ) -> Result<()> {
         let mut degrees = Degrees::new(dataset, request, &ENTRY, progress)?;
         let (key, parts) = (Key::new(request.seed, Purpose::Partition), u64::from(request.parts));
-        place_each(dataset, progress, sink, |source, target| {
+        place_each(dataset, progress, sink, |edge| {
+            let [source, target] = edge.ends();
+            degrees.prefetch(edge.later(Passing::AHEAD));
             degrees.meet(source, target);
             let low = (degrees.of(source), source).min((degrees.of(target), target)).1;
             key.below(u64::from(low), parts) as u32

@@ -8,7 +8,7 @@
 //! Two passes; memory: 4 bytes per node.
 
 use super::by_edges::place_each;
-use super::passes::{each_edge, small_nodes};
+use super::passes::{Passing, each_edge, prefetch, small_nodes};
 use super::settings::{Setting, Values};
 use super::{ByEdges, EdgePartitioner, EdgeSink, Entry, Memory, Request};
 use crate::Result;
@@ -49,13 +49,16 @@ impl EdgePartitioner for Edge1d {
     ) -> Result<()> {
         let by_target = request.is(&ENTRY, BY.name, "target")?;
         let mut counts = vec![0u32; small_nodes(dataset, request)?];
-        let end = |source, target| if by_target { target } else { source } as usize;
+        let end = |ends: [u32; 2]| ends[usize::from(by_target)] as usize;
         each_edge(dataset, "counting edges", progress, |source, target| {
-            let count = &mut counts[end(source, target)];
+            let count = &mut counts[end([source, target])];
             *count = count.saturating_add(1);
         })?;
         let part_of = stretches(counts, request.parts);
-        place_each(dataset, progress, sink, |source, target| part_of[end(source, target)])
+        place_each(dataset, progress, sink, |edge| {
+            prefetch(&part_of, end(edge.later(Passing::AHEAD)));
+            part_of[end(edge.ends())]
+        })
     }
 }
 

@@ -13,7 +13,7 @@
 
 use super::by_edges::place_each;
 use super::loads::Loads;
-use super::passes::small_nodes;
+use super::passes::{Passing, small_nodes};
 use super::replicas::Replicas;
 use super::{ByEdges, EdgePartitioner, EdgeSink, Entry, Memory, Request};
 use crate::Result;
@@ -46,8 +46,9 @@ impl EdgePartitioner for Greedy {
     ) -> Result<()> {
         let mut replicas = Replicas::new(small_nodes(dataset, request)?, request.parts);
         let mut loads = Loads::new(request.parts);
-        place_each(dataset, progress, sink, |source, target| {
-            let (source, target) = (source as usize, target as usize);
+        place_each(dataset, progress, sink, |edge| {
+            let [source, target] = edge.ends().map(|node| node as usize);
+            replicas.prefetch(edge.later(Passing::AHEAD));
             let part = choose(&replicas, &loads, source, target);
             replicas.add(source, part);
             replicas.add(target, part);

@@ -17,7 +17,7 @@
 
 use super::by_edges::place_each;
 use super::loads::Loads;
-use super::passes::{DEGREES, Degrees};
+use super::passes::{DEGREES, Degrees, Passing};
 use super::replicas::Replicas;
 use super::settings::{Setting, Values};
 use super::{ByEdges, EdgePartitioner, EdgeSink, Entry, Memory, Request};
@@ -63,7 +63,10 @@ impl EdgePartitioner for Hdrf {
             loads: Loads::new(request.parts),
             lambda,
         };
-        place_each(dataset, progress, sink, |source, target| {
+        place_each(dataset, progress, sink, |edge| {
+            let [source, target] = edge.ends();
+            degrees.prefetch(edge.later(Passing::AHEAD));
+            state.replicas.prefetch(edge.later(Passing::AHEAD));
             degrees.meet(source, target);
             let [u, v] = [source, target].map(|node| End { node: node as usize, degree: degrees.of(node) });
             let part = state.choose(u, v);

@@ -44,6 +44,36 @@ pub(super) fn each_edge(
     })
 }
 
+/// An edge as it passes, with a view of those behind it: what is known of their ends can be on its way from memory.
+#[derive(Clone, Copy)]
+pub(super) struct Passing<'a> {
+    chunk: &'a EdgeChunk,
+    at: usize,
+}
+
+impl<'a> Passing<'a> {
+    /// How many edges ahead memory is asked for what it has on their ends.
+    pub const AHEAD: usize = 16;
+
+    /// Every edge of `chunk`.
+    pub fn all(chunk: &'a EdgeChunk) -> impl Iterator<Item = Self> {
+        (0..chunk.len()).map(move |at| Self { chunk, at })
+    }
+
+    /// Source and target.
+    #[inline]
+    pub fn ends(self) -> [u32; 2] {
+        self.later(0)
+    }
+
+    /// Source and target of the edge that comes `edges` later, or of the last one at hand.
+    #[inline]
+    pub fn later(self, edges: usize) -> [u32; 2] {
+        let at = (self.at + edges).min(self.chunk.len() - 1);
+        [self.chunk.sources[at] as u32, self.chunk.targets[at] as u32]
+    }
+}
+
 /// The number of nodes, for methods that hold node ids as `u32`.
 pub(super) fn small_nodes(dataset: &Dataset, request: &Request) -> Result<usize> {
     let nodes = super::checked_nodes(dataset, request)?;
@@ -86,14 +116,15 @@ impl Degrees {
         }
     }
 
-    /// Whether degrees are estimated, and the stream has not ended yet.
+    /// Whether degrees are estimated on the way.
     pub fn online(&self) -> bool {
         self.online
     }
 
-    /// The stream has ended: degrees are known from now on.
-    pub fn settle(&mut self) {
-        self.online = false;
+    /// Has the degrees of `nodes` on their way from memory.
+    #[inline]
+    pub fn prefetch(&self, nodes: [u32; 2]) {
+        nodes.iter().for_each(|&node| prefetch(&self.counts, node as usize));
     }
 
     /// The degree of `node` as far as it is known.

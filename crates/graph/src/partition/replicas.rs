@@ -3,6 +3,8 @@
 //! A set takes the number of parts rounded up to a power of two, in bits, and whole 64-bit words beyond 64 parts: a
 //! set never straddles a word, 16 parts cost 2 bytes per node, and set operations are those of words.
 
+use super::passes::prefetch;
+
 /// A set of parts for every node.
 #[derive(Debug)]
 pub(crate) struct Replicas {
@@ -57,6 +59,12 @@ impl Replicas {
         let first = *word & bit == 0;
         *word |= bit;
         first
+    }
+
+    /// Has the sets of `nodes` on their way from memory.
+    #[inline]
+    pub fn prefetch(&self, nodes: [u32; 2]) {
+        nodes.iter().for_each(|&node| prefetch(&self.bits, self.place(node as usize).0));
     }
 
     /// The first word of a set and where the set begins in it.

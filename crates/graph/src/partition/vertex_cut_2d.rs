@@ -43,7 +43,8 @@ impl EdgePartitioner for VertexCut2d {
         let key = Key::new(request.seed, Purpose::Partition);
         let (row_key, column_key) = (key.with(0), key.with(1));
         let rows = rows(request.parts);
-        place_each(dataset, progress, sink, |source, target| {
+        place_each(dataset, progress, sink, |edge| {
+            let [source, target] = edge.ends();
             let (start, length) = rows[row_key.below(u64::from(source), rows.len() as u64) as usize];
             start + column_key.below(u64::from(target), u64::from(length)) as u32
         })
