@@ -15,7 +15,7 @@ pub struct Reading {
     #[arg(long, value_name = "FORMAT")]
     pub from: Option<String>,
     /// Add the reverse of every edge
-    #[arg(long)]
+    #[arg(long, visible_alias = "add-reverse")]
     pub undirected: bool,
     /// Which of several splits: `alt` for alt_train_idx …, the folder below split/ for OGB
     #[arg(long, value_name = "NAME")]

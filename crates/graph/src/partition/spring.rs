@@ -1,6 +1,6 @@
 //! SPRING: streaming clusters, merged along their richest neighbours, packed into parts.
 //!
-//! SDT-GNN (Lee, Jang & Kim 2024), Algorithm 1. One pass counts degrees, one pass clusters: an edge whose ends lie in
+//! SDT-GNN (Huang et al.), Algorithm 1. One pass counts degrees, one pass clusters: an edge whose ends lie in
 //! different clusters, both of volume at most `tau * E / P` (the volume of a cluster is the sum of its nodes'
 //! degrees), moves the end in the smaller cluster to the larger (Hollocou et al. 2017). The same pass remembers each
 //! node's richest neighbour, the one of highest degree. Then clusters, smallest first, merge into the cluster of the
@@ -8,9 +8,9 @@
 //! at most `(1 + slack) * V / P` nodes, and are packed into parts, largest first. Nodes without edges go to the smallest
 //! parts.
 //!
-//! Where we differ: what a stream order spoils, later passes mend. `passes` restreaming passes ([`restream`]) move
-//! nodes to the part of most of their neighbours; 0 is the paper's method. Memory: 44 bytes per node, 12 more when
-//! restreaming, and a fixed buffer.
+//! Where we differ: what the order of a stream spoils, later passes mend. With `passes` above 0 the clusters stay small
+//! and are only the beginning of [`semi_external`] partitioning; 0 is the paper's method. Memory: 44 bytes per node, and
+//! a fixed buffer when restreaming.
 
 use super::neighbors::Neighbors;
 use super::pack::pack;
@@ -30,7 +30,7 @@ use std::collections::BinaryHeap;
 pub const ENTRY: Entry = Entry {
     name: "spring",
     summary: "streaming clusters merged along richest neighbours, then restreamed: good cuts in O(nodes) memory",
-    paper: "Lee et al., SDT-GNN: Streaming-based Distributed Training Framework for Graph Neural Networks, 2024",
+    paper: "Huang et al., SDT-GNN: Streaming-based Distributed Training Framework for Graph Neural Networks",
     memory: Memory::Nodes,
     needs_file: false,
     balances: false,
@@ -38,7 +38,7 @@ pub const ENTRY: Entry = Entry {
         Setting {
             name: "tau",
             default: "0.1",
-            about: "largest volume of a cluster that still grows, in shares of edges / parts; a tenth of it with passes",
+            about: "largest volume of a cluster that still grows, in shares of edges / parts; with passes at most 32 mean nodes",
             values: Values::Number(0.0, f64::INFINITY),
         },
         restream::SLACK,
@@ -75,8 +75,9 @@ impl Partitioner for Spring {
     }
 }
 
-/// What restreaming makes of `tau`: passes can join clusters, but hardly part them.
-const FINER: f64 = 0.1;
+/// Nodes of mean degree whose volume ends the growth of a cluster when passes follow: they can join clusters, but
+/// hardly part them.
+const FEW: f64 = 32.0;
 
 /// Edges ahead of the current one whose nodes are requested from memory.
 const AHEAD: usize = 16;
@@ -106,14 +107,13 @@ impl Clusters {
     /// The degree pass and the clustering pass.
     fn stream(dataset: &mut Dataset, request: &Request, progress: &dyn Progress) -> Result<Self> {
         let count = small_nodes(dataset, request)?;
-        let finer = if request.count(&ENTRY, restream::PASSES.name)? > 0 { FINER } else { 1.0 };
-        let share = finer * dataset.edges.len() as f64 / f64::from(request.parts);
+        let edges = dataset.edges.len() as f64;
+        let mut tau = request.number(&ENTRY, "tau")? * edges / f64::from(request.parts);
+        if request.count(&ENTRY, restream::PASSES.name)? > 0 {
+            tau = tau.min(FEW * 2.0 * edges / count.max(1) as f64);
+        }
         let unseen = Node { degree: 0, cluster: NONE, richest: NONE, wealth: 0 };
-        let mut clusters = Self {
-            nodes: vec![unseen; count],
-            volumes: vec![0; count],
-            tau: (request.number(&ENTRY, "tau")? * share) as u64,
-        };
+        let mut clusters = Self { nodes: vec![unseen; count], volumes: vec![0; count], tau: tau as u64 };
         if request.is(&ENTRY, DEGREES.name, "online")? {
             clusters.cluster::<true>(dataset, progress)?;
         } else {
