@@ -3,7 +3,8 @@
 
   table.py accuracy FILE [NAME]   test score per run: mean, spread, seeds
   table.py speed FILE             ours beside the peers: CPU seconds and wall seconds per epoch, memory
-  table.py readme                 writes both between the benchmark marks of README.md
+  table.py partition FILE         partitioners: cut, replication, time and memory beside METIS
+  table.py readme                 writes them between the benchmark marks of README.md and docs/partitioning.md
 """
 import json
 import re
@@ -57,20 +58,46 @@ def speed(file):
     return rows
 
 
+def partition(file):
+    """One row per graph and method; what differs with the number of parts stands side by side."""
+    cuts = {}
+    for record in records(file):
+        cuts.setdefault(record["data"], {}).setdefault(record["method"], {})[record["parts"]] = record
+    rows = []
+    for data, methods in cuts.items():
+        parts = sorted({count for by_parts in methods.values() for count in by_parts})
+        shown = " / ".join(str(count) for count in parts)
+        rows += ["", f"{data}, parts {shown}:", "", "| method | cut | replication | seconds | memory, MB | M edges/s of a pass |",
+                 "|---|---|---|---|---|---|"]
+        for method, by_parts in methods.items():
+            column = lambda form: " / ".join(form(by_parts[count]) if count in by_parts else "-" for count in parts)
+            rows.append(f"| `{method.replace(':', ' ')}` | " + " | ".join([
+                column(lambda r: f"{r['cut_fraction']:.3f}"), column(lambda r: f"{r['replication_factor']:.2f}"),
+                column(lambda r: f"{r['secs']:.2f}"), column(lambda r: f"{r.get('extra_mb', r['rss_mb']):.0f}"),
+                column(lambda r: f"{r['edges_per_sec'] / 1e6:.0f}" if r.get("edges_per_sec") else "-")]) + " |")
+    return rows[1:]
+
+
+def between(file, mark, rows):
+    """Writes `rows` between the marks called `mark` of `file`."""
+    text = file.read_text()
+    block = "\n".join([f"<!-- {mark}:begin -->", *rows, f"<!-- {mark}:end -->"])
+    text = re.sub(f"<!-- {mark}:begin -->.*<!-- {mark}:end -->", lambda _: block, text, flags=re.S)
+    file.write_text(text)
+
+
 def readme():
     results = ROOT / "benchmarks" / "results"
-    text = (ROOT / "README.md").read_text()
-    tables = "\n".join(["<!-- benchmarks:begin -->", *speed(results / "speed.jsonl"), "",
-                        *accuracy(results / "accuracy.jsonl"), "<!-- benchmarks:end -->"])
-    text = re.sub(r"<!-- benchmarks:begin -->.*<!-- benchmarks:end -->", lambda _: tables, text, flags=re.S)
-    (ROOT / "README.md").write_text(text)
+    between(ROOT / "README.md", "benchmarks",
+            [*speed(results / "speed.jsonl"), "", *accuracy(results / "accuracy.jsonl")])
+    between(ROOT / "docs" / "partitioning.md", "benchmarks", partition(results / "partition.jsonl"))
 
 
 if __name__ == "__main__":
     command, *rest = sys.argv[1:] or ["help"]
     if command == "readme":
         readme()
-    elif command in ("accuracy", "speed"):
-        print("\n".join({"accuracy": accuracy, "speed": speed}[command](*rest)))
+    elif command in ("accuracy", "speed", "partition"):
+        print("\n".join({"accuracy": accuracy, "speed": speed, "partition": partition}[command](*rest)))
     else:
         sys.exit(__doc__)

@@ -12,9 +12,11 @@ use parquet::column::writer::ColumnWriter;
 use parquet::data_type::ByteArray;
 use parquet::errors::ParquetError;
 use parquet::file::properties::WriterProperties;
+use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::types::Type;
-use std::io::Write;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -101,6 +103,35 @@ pub fn write(table: &Table, file: &Path) -> Result<()> {
     }
     table.check()?;
     write_file(file, |out| (format.write)(table, file, out))
+}
+
+/// What a file of predictions holds, as far as its header tells.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Header {
+    /// The names of its columns; the first is `node`.
+    pub titles: Vec<String>,
+    /// How many nodes it has a row for; text does not say.
+    pub rows: Option<u64>,
+}
+
+/// Looks at the beginning of `file`; `None` when it is not a .parquet or .csv that [`write`] may have made.
+pub fn look(file: &Path) -> Option<Header> {
+    let opened = File::open(file).ok()?;
+    let header = match format_of(file).ok()?.extension {
+        "parquet" => {
+            let reader = SerializedFileReader::new(opened).ok()?;
+            let schema = reader.metadata().file_metadata();
+            let titles = schema.schema().get_fields().iter().map(|field| field.name().to_owned()).collect();
+            Header { titles, rows: u64::try_from(schema.num_rows()).ok() }
+        }
+        "csv" => {
+            let mut line = String::new();
+            BufReader::new(opened.take(1 << 20)).read_line(&mut line).ok()?;
+            Header { titles: line.trim_end().split(',').map(str::to_owned).collect(), rows: None }
+        }
+        _ => return None,
+    };
+    (header.titles.len() > 1 && header.titles[0] == "node").then_some(header)
 }
 
 impl Table<'_> {
@@ -279,7 +310,6 @@ fn write_column(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use parquet::file::reader::{FileReader, SerializedFileReader};
     use parquet::record::RowAccessor;
     use std::fs;
 
@@ -374,5 +404,21 @@ mod tests {
         let short = Table { nodes: 4, ..table(None) };
         assert!(write(&short, &folder.path().join("p.csv")).unwrap_err().to_string().contains("expected 4"));
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn the_header_of_what_was_written_tells_its_columns() {
+        let folder = tempfile::tempdir().unwrap();
+        let columns = Columns { name: "score", width: Some(2), values: Values::Float(&[0.0; 6]) };
+        let table = Table { nodes: 3, names: None, columns: vec![columns] };
+        for (name, rows) in [("a.parquet", Some(3)), ("a.csv", None)] {
+            let file = folder.path().join(name);
+            write(&table, &file).unwrap();
+            let titles = ["node", "score_0", "score_1"].map(str::to_owned).to_vec();
+            assert_eq!(look(&file), Some(Header { titles, rows }));
+        }
+        let edges = folder.path().join("edges.csv");
+        fs::write(&edges, "source,target\n0,1\n").unwrap();
+        assert_eq!(look(&edges), None);
     }
 }

@@ -6,6 +6,7 @@ mod common;
 
 use archipelago_graph::Dataset;
 use archipelago_graph::dataset::{EdgeChunk, Features, Labels, MemoryEdges};
+use archipelago_graph::partition::PARTITIONERS;
 use archipelago_train::checkpoint::{Checkpoint, Slot};
 use archipelago_train::event::{Event, Observer};
 use archipelago_train::parameters::{Parameter, Parameters};
@@ -59,16 +60,20 @@ fn after_steps(
 fn oracle_1_a_step_on_p_parts_equals_a_step_on_one() {
     let mut dataset = communities(300, 2400, 5);
     let one = cut(&mut dataset, 1, "random");
+    let methods = PARTITIONERS.iter().filter(|entry| !entry.needs_file).map(|entry| entry.name);
+    let cuts: Vec<_> = methods
+        .zip([2, 3, 4, 7].into_iter().cycle())
+        .map(|(method, parts)| (method, parts, cut(&mut dataset, parts, method)))
+        .collect();
     for model in MODELS {
         let config = settings(model);
         let (expected, expected_losses) = after_steps(&one.store, &config, 1);
-        for (parts, method) in [(2, "random"), (3, "hash"), (4, "random"), (7, "hash")] {
-            let many = cut(&mut dataset, parts, method);
+        for (method, parts, many) in &cuts {
             let (found, losses) = after_steps(&many.store, &config, 1);
             let off = (losses[0] - expected_losses[0]).abs() / expected_losses[0];
-            assert!(off < 1e-5, "{model:?} on {parts}: loss off by {off:e}");
+            assert!(off < 1e-5, "{model:?} on {parts} by {method}: loss off by {off:e}");
             let gradient = relative_difference(&gradients(&found), &gradients(&expected));
-            assert!(gradient < 1e-5, "{model:?} on {parts}: gradient off by {gradient:e}");
+            assert!(gradient < 1e-5, "{model:?} on {parts} by {method}: gradient off by {gradient:e}");
             for (found, expected) in found.iter().zip(expected.iter()) {
                 let values = relative_difference(&found.value, &expected.value);
                 assert!(values < 1e-5, "{model:?}: {} off by {values:e}", found.name);

@@ -1,18 +1,17 @@
 //! From clusters to parts with the edges on disk: what a stream order spoilt, further passes over the nodes mend.
 //!
 //! Label propagation over the clusters (each node joins the cluster of most of its neighbours that has room), then the
-//! graph of clusters, which is small, is partitioned in memory by a multilevel method ([`Multilevel`]), then label
-//! propagation over the parts. Node weights stay within bounds throughout (Akhremtsev, Sanders & Schulz,
-//! (Semi-)External Algorithms for Graph Partitioning and Clustering, 2014).
+//! graph of clusters, which is small, is partitioned in memory by a multilevel method ([`Multilevel`]), then, from these
+//! parts or from those the caller has, whichever cut less, label propagation over the parts. Sizes stay within bounds
+//! throughout (Akhremtsev, Sanders & Schulz, (Semi-)External Algorithms for Graph Partitioning and Clustering, 2014).
 //!
-//! Memory: 28 bytes per node, at most 24 per pair of adjacent clusters, of which there may be [`PAIRS`] per node (where
-//! there are more, clusters are packed by size instead), and the buffer of [`Neighbors`].
+//! Memory: 36 bytes per node, at most 24 per pair of adjacent clusters, of which there may be [`PAIRS`] per node (where
+//! there are more, the caller's parts are taken), and the buffer of [`Neighbors`].
 
 use super::Assignment;
 use super::coarse::{Multilevel, Pairs};
 use super::moving::{Level, renumber};
 use super::neighbors::Neighbors;
-use super::pack::pack;
 use super::packing::room;
 use super::restream::Restream;
 use super::tally::Tally;
@@ -25,7 +24,7 @@ const PAIRS: usize = 2;
 /// Pairs that are held however few nodes there are: 10 MB.
 const ALWAYS: usize = 1 << 18;
 /// The largest cluster, as a share of a part.
-const SHARE: u64 = 24;
+const SHARE: u32 = 24;
 
 /// How to make parts.
 pub(super) struct Plan {
@@ -39,28 +38,32 @@ pub(super) struct Plan {
     pub key: Key,
 }
 
-/// Parts from clusters; `labels` names the cluster of each node by one of its nodes.
+/// The most nodes that a cluster should have when parts have `room`.
+pub(super) fn largest(room: u32) -> u32 {
+    room / SHARE
+}
+
+/// Parts from clusters, or from `start` if that cuts less. `clusters` name the cluster of each node by a node, finer
+/// ones first; the first whose graph is small enough are taken.
 pub(super) fn partition(
     neighbors: &Neighbors,
-    labels: Vec<u32>,
+    clusters: [Vec<u32>; 2],
+    start: Assignment,
     plan: &Plan,
     progress: &dyn Progress,
 ) -> Result<Assignment> {
-    let room = room(labels.len(), plan.parts, plan.slack);
-    let mut cluster_of = propagate(neighbors, labels, room / SHARE, plan.passes, progress)?;
-    let nodes = cluster_of.len();
-    let clusters = renumber(&mut cluster_of, nodes);
-    let assignment = match contract(neighbors, &cluster_of, clusters, progress)? {
-        Some(coarse) => {
-            let method = Multilevel { parts: plan.parts, room, key: plan.key, progress };
-            let part_of_cluster = method.run(&coarse)?;
-            let part_of = cluster_of.iter().map(|&cluster| part_of_cluster[cluster as usize]).collect();
-            Assignment { parts: plan.parts, part_of }
-        }
-        None => pack(&cluster_of, clusters, plan.parts),
+    let [fine, coarse] = clusters;
+    let found = match by_clusters(neighbors, fine, plan, progress)? {
+        Some(part_of) => Some(part_of),
+        None => by_clusters(neighbors, coarse, plan, progress)?,
     };
-    drop(cluster_of);
-    let mut stream = Restream::new(neighbors, assignment.part_of, plan.parts, plan.slack);
+    let part_of = match found {
+        Some(part_of) if cut(neighbors, &part_of, progress)? <= cut(neighbors, &start.part_of, progress)? => {
+            part_of
+        }
+        _ => start.part_of,
+    };
+    let mut stream = Restream::new(neighbors, part_of, plan.parts, plan.slack);
     for _ in 0..plan.passes {
         let moved = stream.pass("moving nodes between parts", progress, |count, _| f64::from(count))?;
         if moved * 500 < neighbors.nodes() {
@@ -68,6 +71,32 @@ pub(super) fn partition(
         }
     }
     Ok(stream.finish())
+}
+
+/// The part of every node by a partition of the graph of clusters, unless that is too large.
+fn by_clusters(
+    neighbors: &Neighbors,
+    labels: Vec<u32>,
+    plan: &Plan,
+    progress: &dyn Progress,
+) -> Result<Option<Vec<u32>>> {
+    let (nodes, room) = (labels.len(), room(labels.len(), plan.parts, plan.slack));
+    let mut cluster_of = propagate(neighbors, labels, room / u64::from(SHARE), plan.passes, progress)?;
+    let clusters = renumber(&mut cluster_of, nodes);
+    let Some(coarse) = contract(neighbors, &cluster_of, clusters, progress)? else { return Ok(None) };
+    let method = Multilevel { parts: plan.parts, room, key: plan.key, progress };
+    let part_of_cluster = method.run(&coarse)?;
+    Ok(Some(cluster_of.iter().map(|&cluster| part_of_cluster[cluster as usize]).collect()))
+}
+
+/// How many list entries name a neighbour in another part.
+fn cut(neighbors: &Neighbors, part_of: &[u32], progress: &dyn Progress) -> Result<u64> {
+    let mut cut = 0;
+    neighbors.each("comparing cuts", progress, |node, list| {
+        let home = part_of[node as usize];
+        cut += list.iter().filter(|&&other| part_of[other as usize] != home).count() as u64;
+    })?;
+    Ok(cut)
 }
 
 /// Every node joins the cluster of most of its neighbours, as long as that has at most `most` nodes.

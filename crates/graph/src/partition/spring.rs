@@ -9,8 +9,8 @@
 //! parts.
 //!
 //! Where we differ: what the order of a stream spoils, later passes mend. With `passes` above 0 the clusters stay small
-//! and are only the beginning of [`semi_external`] partitioning; 0 is the paper's method. Memory: 44 bytes per node, and
-//! a fixed buffer when restreaming.
+//! and are, with the paper's parts of them, only the beginning of [`semi_external`] partitioning; 0 is the paper's
+//! method. Memory: 44 bytes per node, and a fixed buffer when restreaming.
 
 use super::neighbors::Neighbors;
 use super::pack::pack;
@@ -67,11 +67,13 @@ impl Partitioner for Spring {
         if passes == 0 || request.parts == 1 {
             return Ok(clusters.merge(most).assign(request.parts));
         }
-        let labels = clusters.labels();
+        let fine = [clusters.merge(0).labels(), clusters.merge(semi_external::largest(most)).labels()];
+        let start = clusters.merge(most).assign(request.parts);
+        drop(clusters);
         let neighbors = Neighbors::sort(dataset, request, progress)?;
         let key = Key::new(request.seed, Purpose::Partition);
         let plan = Plan { parts: request.parts, slack, passes, key };
-        semi_external::partition(&neighbors, labels, &plan, progress)
+        semi_external::partition(&neighbors, fine, start, &plan, progress)
     }
 }
 
@@ -204,22 +206,18 @@ impl Clusters {
         }
     }
 
-    /// The cluster of each node, by its founder; a node without edges is a cluster of its own.
-    fn labels(self) -> Vec<u32> {
-        let label = |(id, node): (u32, &Node)| if node.cluster == NONE { id } else { node.cluster };
-        (0u32..).zip(&self.nodes).map(label).collect()
-    }
-
     /// Lines 18 to 25: merges clusters, smallest first, while a union has at most `most` nodes.
-    fn merge(self, most: u32) -> Merged {
-        let nodes = self.nodes;
-        drop(self.volumes);
-        let mut merged = Merged::new(&nodes);
+    fn merge(&self, most: u32) -> Merged {
+        let nodes = &self.nodes;
+        let mut merged = Merged::new(nodes);
         let mut queue: BinaryHeap<Reverse<(u32, u32)>> = (0..nodes.len() as u32)
             .filter(|&c| merged.sizes[c as usize] > 0)
             .map(|c| Reverse((merged.sizes[c as usize], c)))
             .collect();
-        while let Some(Reverse((size, cluster))) = queue.pop() {
+        // No union has fewer than two nodes.
+        while most >= 2
+            && let Some(Reverse((size, cluster))) = queue.pop()
+        {
             // A cluster that was merged or has grown since is in the queue again, or gone.
             if merged.parents[cluster as usize] != cluster || merged.sizes[cluster as usize] != size {
                 continue;
@@ -230,7 +228,7 @@ impl Clusters {
             }
             let target = merged.root(nodes[richest as usize].cluster);
             if target != cluster && size + merged.sizes[target as usize] <= most {
-                merged.join(cluster, target, &nodes);
+                merged.join(cluster, target, nodes);
                 queue.push(Reverse((merged.sizes[target as usize], target)));
             }
         }
@@ -289,16 +287,19 @@ impl Merged {
         cluster
     }
 
-    /// Lines 26 to 29: clusters to parts. A node without edges is a cluster of its own.
-    fn assign(mut self, parts: u32) -> Assignment {
-        for node in 0..self.of_node.len() {
-            let cluster = self.of_node[node];
-            self.of_node[node] = if cluster == NONE { node as u32 } else { self.root(cluster) };
+    /// The cluster of each node, by its founder; a node without edges is a cluster of its own.
+    fn labels(mut self) -> Vec<u32> {
+        let mut labels = std::mem::take(&mut self.of_node);
+        for (id, label) in (0u32..).zip(&mut labels) {
+            *label = if *label == NONE { id } else { self.root(*label) };
         }
-        let Self { of_node, parents, sizes, representatives } = self;
-        drop((parents, sizes, representatives));
-        let clusters = of_node.len();
-        pack(&of_node, clusters, parts)
+        labels
+    }
+
+    /// Lines 26 to 29: clusters to parts.
+    fn assign(self, parts: u32) -> Assignment {
+        let labels = self.labels();
+        pack(&labels, labels.len(), parts)
     }
 }
 

@@ -3,7 +3,7 @@
 use super::{Description, named};
 use crate::terminal::table::{Table, facts};
 use crate::terminal::{training, units};
-use archipelago_graph::Error;
+use archipelago_graph::{Error, predictions};
 use archipelago_train::event::{Event, Summary};
 use archipelago_train::run::RunConfig;
 use serde_json::{Value, json};
@@ -123,6 +123,33 @@ pub(super) fn describe_npy(path: &Path) -> anyhow::Result<Description> {
     let shape = format!("({})", sides.join(", "));
     let text = facts([("type", kind.clone()), ("shape", shape.clone())]);
     Ok(Description { kind: "NumPy array", text, facts: json!({ "descr": kind, "shape": shape }) })
+}
+
+pub(super) fn detect_predictions(path: &Path) -> bool {
+    predictions::look(path).is_some()
+}
+
+/// Names of columns that are numbered stand as one with their number.
+pub(super) fn describe_predictions(path: &Path) -> anyhow::Result<Description> {
+    let wrong = || Error::input(path, "", "predictions", "something else");
+    let predictions::Header { titles, rows } = predictions::look(path).ok_or_else(wrong)?;
+    let mut columns: Vec<(&str, usize)> = Vec::new();
+    for title in &titles {
+        let name =
+            title.rsplit_once('_').filter(|(_, at)| at.parse::<u32>().is_ok()).map_or(&**title, |n| n.0);
+        match columns.last_mut() {
+            Some(last) if last.0 == name => last.1 += 1,
+            _ => columns.push((name, 1)),
+        }
+    }
+    let named = |&(name, count): &(&str, usize)| match count {
+        1 => name.to_owned(),
+        _ => format!("{name} ({count})"),
+    };
+    let mut lines = vec![("columns", columns.iter().map(named).collect::<Vec<_>>().join(", "))];
+    lines.extend(rows.map(|rows| ("nodes", units::count(rows))));
+    let facts_json = json!({ "columns": titles, "nodes": rows });
+    Ok(Description { kind: "table of predictions", text: facts(lines), facts: facts_json })
 }
 
 /// `NAME.part.K`, as METIS calls them.

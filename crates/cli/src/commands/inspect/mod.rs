@@ -60,6 +60,7 @@ const KINDS: &[Kind] = &[
     Kind { detect: file::detect_weights, describe: file::describe_weights },
     Kind { detect: file::detect_npy, describe: file::describe_npy },
     Kind { detect: file::detect_parts, describe: file::describe_parts },
+    Kind { detect: file::detect_predictions, describe: file::describe_predictions },
     Kind { detect: |_| true, describe: dataset::describe },
 ];
 
