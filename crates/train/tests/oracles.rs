@@ -66,7 +66,8 @@ fn oracle_1_a_step_on_p_parts_equals_a_step_on_one() {
         .map(|(method, parts)| (method, parts, cut(&mut dataset, parts, method)))
         .collect();
     for model in MODELS {
-        let config = settings(model);
+        // Adam's first step divides a gradient by itself, so the rounding of one that is nearly zero decides its sign.
+        let config = settings(&[*model, &["train.optimizer=sgd"]].concat());
         let (expected, expected_losses) = after_steps(&one.store, &config, 1);
         for (method, parts, many) in &cuts {
             let (found, losses) = after_steps(&many.store, &config, 1);
