@@ -54,12 +54,12 @@ pub struct Cut {
 }
 
 impl Cut {
-    /// A cut by `method`, or by a file if the request has one; refuses what the method cannot understand.
+    /// A cut by `method`, or by a file if the request has one, or by the usual method; refuses what the method cannot understand.
     pub fn new(method: Option<&str>, request: Request) -> Result<Self> {
         let entry = match (method, &request.file) {
             (Some(method), _) => partition::find(method)?,
             (None, Some(_)) => &partition::file::ENTRY,
-            (None, None) => return Err(Error::usage("expected a partitioner").with_hint("see --method")),
+            (None, None) => &partition::spring::ENTRY,
         };
         if entry.needs_file && request.file.is_none() {
             return Err(Error::usage(format!(

@@ -70,7 +70,7 @@ fn mistakes_are_named_before_anything_is_read_or_written() {
         "partition data --parts auto --memory 8G --reserve 1 --method random",
         "inspect data --svg data.svg",
         "list partitioners randon",
-        "train --data data --set data.partition_settings=tau=1 --out run",
+        "train --data data --set data.partitioner=hash --set data.partition_settings=tau=1 --out run",
     ]);
     let methods: Vec<&str> = PARTITIONERS.iter().map(|entry| entry.name).collect();
     insta::assert_snapshot!(shown.replace(&methods.join(", "), "[METHODS]"));

@@ -94,7 +94,7 @@ section! {
         /// Number of parts the graph is cut into
         parts: usize = 1,
         /// Method that assigns nodes to parts (`archi list partitioners`)
-        partitioner: String = "hash".into(),
+        partitioner: String = "spring".into(),
         /// File with the part of every node, one per line; instead of a method
         partition_file: String = String::new(),
         /// Seed of the partitioner

@@ -38,8 +38,8 @@ pub struct Args {
     /// How many parts, or `auto`: as many as the memory of the workers asks for
     #[arg(long, value_name = "P|auto")]
     parts: Parts,
-    /// Partitioner (`archi list partitioners`)
-    #[arg(long, value_name = "NAME", required_unless_present = "part_file")]
+    /// Partitioner (`archi list partitioners`) [default: spring, or the parts of --part-file]
+    #[arg(long, value_name = "NAME")]
     method: Option<String>,
     /// Give a setting of the method a value; may be repeated
     #[arg(long = "set", value_name = "KEY=VALUE", value_parser = setting)]
