@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests may fail as tests do")]
 
+mod counting;
+
 use archipelago_graph::Result;
 use archipelago_graph::dataset::{Dataset, EdgeChunk, EdgeStream};
 use archipelago_graph::partition::{Assignment, Memory, PARTITIONERS, Request};
@@ -10,44 +12,7 @@ use archipelago_graph::progress::Silent;
 use archipelago_graph::random::{Key, Purpose};
 use archipelago_graph::store::{Meta, write};
 use archipelago_graph::synthetic::small;
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
-struct Counting;
-
-static HELD: AtomicUsize = AtomicUsize::new(0);
-static PEAK: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: passes everything on to the system's allocator.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let held = HELD.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
-        PEAK.fetch_max(held, Ordering::Relaxed);
-        // SAFETY: the caller's promise is ours.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        HELD.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller's promise is ours.
-        unsafe { System.dealloc(block, layout) }
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
-
-/// The counters are those of the whole process: tests take turns.
-static TURN: Mutex<()> = Mutex::new(());
-
-/// Peak of what `work` allocates, in bytes.
-fn peak<T>(work: impl FnOnce() -> T) -> (T, usize) {
-    let before = HELD.load(Ordering::Relaxed);
-    PEAK.store(before, Ordering::Relaxed);
-    let result = work();
-    (result, PEAK.load(Ordering::Relaxed) - before)
-}
+use counting::{alone, peak_of};
 
 /// Edges that exist only while they pass.
 struct Drawn {
@@ -92,13 +57,13 @@ fn drawn(edges: u64) -> Dataset {
 
 #[test]
 fn the_memory_of_a_streaming_method_is_bounded_by_its_nodes() {
-    let _turn = TURN.lock().unwrap();
+    let _alone = alone();
     // The edges alone would take 64 MB as two ids of 8 bytes each, the lists of both ends as much again.
     let edges = 4_000_000;
     for entry in PARTITIONERS.iter().filter(|entry| entry.memory == Memory::Nodes && !entry.needs_file) {
         let mut dataset = drawn(edges);
         let (result, bytes) =
-            peak(|| (entry.build)().assign(&mut dataset, &Request::new(8, 1), &Silent).unwrap());
+            peak_of(|| (entry.build)().assign(&mut dataset, &Request::new(8, 1), &Silent).unwrap());
         result.check(NODES).unwrap();
         let most = FIXED + PER_NODE * NODES as usize;
         assert!(bytes <= most, "`{}` held {bytes} bytes, expected at most {most}", entry.name);
@@ -107,13 +72,13 @@ fn the_memory_of_a_streaming_method_is_bounded_by_its_nodes() {
 
 #[test]
 fn the_memory_of_writing_a_store_does_not_follow_the_edges() {
-    let _turn = TURN.lock().unwrap();
+    let _alone = alone();
     let assignment = Assignment { parts: 3, part_of: (0..NODES as u32).map(|node| node % 3).collect() };
     let held = |edges: u64| {
         let home = tempfile::tempdir().unwrap();
         let (mut dataset, meta) = (drawn(edges), Meta::default());
         let work = || write(&mut dataset, &assignment, &meta, &home.path().join("store"), &Silent).unwrap();
-        peak(work).1
+        peak_of(work).1
     };
     let (less, more) = (held(5_000_000), held(10_000_000));
     assert!(more < less + less / 4, "{less} bytes for 5 million edges, {more} for 10 million");

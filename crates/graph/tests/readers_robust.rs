@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a fixture that cannot be written is a failed test")]
 
+mod counting;
 mod readers_fixtures;
 
 use archipelago_graph::check::{Severity, check};
@@ -11,53 +12,12 @@ use archipelago_graph::progress::Silent;
 use archipelago_graph::random::{Key, Purpose};
 use archipelago_graph::read::{ReadOptions, open};
 use archipelago_graph::{Error, Result};
+use counting::{alone, peak_of};
 use readers_fixtures::*;
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::fs::{self, File};
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard};
-
-/// Counts what is allocated, so that tests can bound it.
-struct Counting;
-
-static HELD: AtomicUsize = AtomicUsize::new(0);
-static PEAK: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: every call is handed to the system allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let held = HELD.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
-        PEAK.fetch_max(held, Ordering::Relaxed);
-        // SAFETY: the caller's promise about `layout` is the one the system allocator asks for.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        HELD.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: `pointer` came from the system allocator with this `layout`.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-/// Allocation is counted for the whole process: one test at a time.
-fn alone() -> MutexGuard<'static, ()> {
-    static LOCK: Mutex<()> = Mutex::new(());
-    LOCK.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-}
-
-/// The most bytes held at once while `work` runs, beyond what was held before.
-fn peak_of<T>(work: impl FnOnce() -> T) -> (T, usize) {
-    let before = HELD.load(Ordering::Relaxed);
-    PEAK.store(before, Ordering::Relaxed);
-    let result = work();
-    (result, PEAK.load(Ordering::Relaxed).saturating_sub(before))
-}
 
 /// Opens, streams twice and checks: everything that a run would do first.
 fn use_everything(path: &Path, format: &str) -> Result<()> {

@@ -6,9 +6,7 @@
 //! arrive with their whole neighbour lists, which [`neighbors`](super::neighbors) sorts on disk. Memory: 8 bytes per
 //! node and a fixed buffer.
 
-use super::neighbors::Neighbors;
-use super::passes::small_nodes;
-use super::restream::{self, NOWHERE, Restream};
+use super::restream;
 use super::settings::{Setting, Values};
 use super::{Assignment, Entry, Memory, Partitioner, Request};
 use crate::Result;
@@ -47,18 +45,11 @@ impl Partitioner for Fennel {
         request: &Request,
         progress: &dyn Progress,
     ) -> Result<Assignment> {
-        let nodes = small_nodes(dataset, request)?;
-        let neighbors = Neighbors::sort(dataset, request, progress)?;
         let gamma = request.number(&ENTRY, "gamma")?;
-        let alpha =
-            f64::from(request.parts).powf(gamma - 1.0) * neighbors.edges() / (nodes as f64).powf(gamma);
-        let slack = request.number(&ENTRY, restream::SLACK.name)?;
-        let mut stream = Restream::new(&neighbors, vec![NOWHERE; nodes], request.parts, slack);
-        for _ in 0..request.count(&ENTRY, restream::PASSES.name)?.max(1) {
-            stream.pass("placing nodes", progress, |count, size| {
-                f64::from(count) - alpha * gamma * (size as f64).powf(gamma - 1.0)
-            })?;
-        }
-        Ok(stream.finish())
+        restream::place(dataset, request, &ENTRY, progress, |neighbors, _| {
+            let (edges, nodes) = (neighbors.edges(), neighbors.nodes() as f64);
+            let alpha = f64::from(request.parts).powf(gamma - 1.0) * edges / nodes.powf(gamma);
+            move |count, size| f64::from(count) - alpha * gamma * (size as f64).powf(gamma - 1.0)
+        })
     }
 }

@@ -5,9 +5,7 @@
 //! Ugander 2013). Nodes arrive with their whole neighbour lists, which [`neighbors`](super::neighbors) sorts on disk.
 //! Memory: 8 bytes per node and a fixed buffer.
 
-use super::neighbors::Neighbors;
-use super::passes::small_nodes;
-use super::restream::{self, NOWHERE, Restream};
+use super::restream;
 use super::settings::Setting;
 use super::{Assignment, Entry, Memory, Partitioner, Request};
 use crate::Result;
@@ -40,16 +38,8 @@ impl Partitioner for Ldg {
         request: &Request,
         progress: &dyn Progress,
     ) -> Result<Assignment> {
-        let nowhere = vec![NOWHERE; small_nodes(dataset, request)?];
-        let neighbors = Neighbors::sort(dataset, request, progress)?;
-        let slack = request.number(&ENTRY, restream::SLACK.name)?;
-        let mut stream = Restream::new(&neighbors, nowhere, request.parts, slack);
-        let room = stream.room() as f64;
-        for _ in 0..request.count(&ENTRY, restream::PASSES.name)?.max(1) {
-            stream.pass("placing nodes", progress, |count, size| {
-                f64::from(count) * (1.0 - size as f64 / room)
-            })?;
-        }
-        Ok(stream.finish())
+        restream::place(dataset, request, &ENTRY, progress, |_, room| {
+            move |count, size| f64::from(count) * (1.0 - size as f64 / room as f64)
+        })
     }
 }

@@ -7,11 +7,13 @@
 //!
 //! Memory: the assignment and [`Neighbors`], 8 bytes per node, and O(parts).
 
-use super::Assignment;
 use super::neighbors::Neighbors;
 use super::packing::room;
+use super::passes::small_nodes;
 use super::settings::{Setting, Values};
+use super::{Assignment, Entry, Request};
 use crate::Result;
+use crate::dataset::Dataset;
 use crate::progress::Progress;
 
 /// How much larger than the mean a part may get.
@@ -31,7 +33,7 @@ pub(super) const PASSES: Setting = Setting {
 };
 
 /// A node that has no part yet.
-pub(super) const NOWHERE: u32 = u32::MAX;
+const NOWHERE: u32 = u32::MAX;
 
 /// An assignment in the making.
 pub(super) struct Restream<'a> {
@@ -49,11 +51,6 @@ impl<'a> Restream<'a> {
         part_of.iter().filter(|&&part| part != NOWHERE).for_each(|&part| sizes[part as usize] += 1);
         let room = room(part_of.len(), parts, slack);
         Self { neighbors, part_of, sizes, room }
-    }
-
-    /// Nodes that a part may have.
-    pub fn room(&self) -> u64 {
-        self.room
     }
 
     /// One pass: every node goes to the part with room whose `score(neighbours there, nodes there)` is highest; ties
@@ -106,4 +103,25 @@ fn best_part(counts: &[u32], sizes: &[u64], room: u64, home: u32, score: impl Fn
         }
     }
     best.map_or(0, |best| best.3 as u32)
+}
+
+/// A node-streaming method: every node placed as often as the request asks of `entry`, by the score that `score` makes
+/// of the lists and the room of a part.
+pub(super) fn place<S: Fn(u32, u64) -> f64>(
+    dataset: &mut Dataset,
+    request: &Request,
+    entry: &Entry,
+    progress: &dyn Progress,
+    score: impl FnOnce(&Neighbors, u64) -> S,
+) -> Result<Assignment> {
+    let nowhere = vec![NOWHERE; small_nodes(dataset, request)?];
+    let slack = request.number(entry, SLACK.name)?;
+    let passes = request.count(entry, PASSES.name)?.max(1);
+    let neighbors = Neighbors::sort(dataset, request, progress)?;
+    let mut stream = Restream::new(&neighbors, nowhere, request.parts, slack);
+    let score = score(&neighbors, stream.room);
+    for _ in 0..passes {
+        stream.pass("placing nodes", progress, &score)?;
+    }
+    Ok(stream.finish())
 }
