@@ -114,7 +114,7 @@ pub struct Header {
     pub rows: Option<u64>,
 }
 
-/// Looks at the beginning of `file`; `None` when it is not a .parquet or .csv that [`write`] may have made.
+/// Looks at the beginning of `file`; `None` when it is not a .parquet or .csv that [`write()`] may have made.
 pub fn look(file: &Path) -> Option<Header> {
     let opened = File::open(file).ok()?;
     let header = match format_of(file).ok()?.extension {

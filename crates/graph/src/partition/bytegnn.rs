@@ -14,7 +14,7 @@
 //!
 //! Where we differ: `eps` and `max` (without them the first block has no best part, and being far from a block would
 //! be good for an overfull part), and no part takes more than `1 + slack` times its share of a split while another has
-//! room, nor of nodes if the splits leave a choice. Directions of edges are forgotten. Cost: O(edges + blocks * parts). Memory: the graph (see [`Adjacency`]) and about 50 bytes per
+//! room, nor of nodes if the splits leave a choice. Directions of edges are forgotten. Cost: O(edges + blocks * parts). Memory: the graph (see `Adjacency`) and about 50 bytes per
 //! node.
 
 use super::adjacency::{Adjacency, grouped};

@@ -3,7 +3,7 @@
 //! Tsourakakis et al. 2014: nodes in the order of their ids, each to the part with the highest
 //! `neighbours there - alpha * gamma * size^(gamma - 1)`, `alpha = sqrt(P) * E / V^1.5` with `E` undirected edges,
 //! `gamma = 1.5`, and at most `(1 + slack) * V / P` nodes. Further passes restream (Nishimura & Ugander 2013). Nodes
-//! arrive with their whole neighbour lists, which [`neighbors`](super::neighbors) sorts on disk. Memory: 8 bytes per
+//! arrive with their whole neighbour lists, which `neighbors` sorts on disk. Memory: 8 bytes per
 //! node and a fixed buffer.
 
 use super::restream;

@@ -9,7 +9,7 @@
 //!
 //! Where we differ: ties go to the lower label and the order of visits is drawn once, so that a seed gives one
 //! answer; nodes whose neighbours have not moved are not visited again. Cost: O(rounds * edges). Memory: the graph
-//! (see [`Adjacency`]) and about 50 bytes per node.
+//! (see `Adjacency`) and about 50 bytes per node.
 
 use super::adjacency::Adjacency;
 use super::moving::{Level, Moving, renumber};

@@ -2,7 +2,7 @@
 //!
 //! Linear deterministic greedy (Stanton & Kliot 2012): nodes in the order of their ids, each to the part with the
 //! highest `neighbours there * (1 - size / room)`, `room = (1 + slack) * V / P`. Further passes restream (Nishimura &
-//! Ugander 2013). Nodes arrive with their whole neighbour lists, which [`neighbors`](super::neighbors) sorts on disk.
+//! Ugander 2013). Nodes arrive with their whole neighbour lists, which `neighbors` sorts on disk.
 //! Memory: 8 bytes per node and a fixed buffer.
 
 use super::restream;

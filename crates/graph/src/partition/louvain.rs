@@ -11,7 +11,7 @@
 //! Where we differ: a community holds no more nodes than a fraction of a part (setting `clusters`), since larger ones
 //! could not be packed; nodes are visited in a seeded order, and again only after a neighbour moved; ties go to the
 //! lower community. Cost: a few passes over the edges per level, levels shrink fast. Memory: the graph twice at most
-//! (see [`Adjacency`]) and about 60 bytes per node.
+//! (see `Adjacency`) and about 60 bytes per node.
 
 use super::adjacency::Adjacency;
 use super::label_propagation::{CLUSTERS, Frame, REFINE, SLACK};

@@ -4,14 +4,14 @@
 //! 1998: the graph is coarsened by matching, the coarsest graph is cut, and the cut improved while it is projected
 //! back. With several constraints (Karypis & Kumar, Multilevel algorithms for multi-constraint graph partitioning, SC
 //! 1998) a node has a vector of weights: 1, and what the user asks to balance besides, as in DistDGL: 0 or 1 for each
-//! split, and its in-edges. Edges weigh what [`Adjacency`] says; the objective is their cut, or the communication
+//! split, and its in-edges. Edges weigh what `Adjacency` says; the objective is their cut, or the communication
 //! volume (the number of pairs of a node and another part that it has neighbours in).
 //!
 //! Parts of fewer than 16 nodes are below what METIS is made for; they are grown node by node instead.
 //!
 //! METIS counts in 32 bits and takes its random numbers from the C library: calls are made one at a time, so that a
 //! seed gives one answer, but that answer may differ between C libraries. A call cannot be interrupted. Memory: the
-//! graph (see [`Adjacency`]) and what METIS needs, several times as much.
+//! graph (see `Adjacency`) and what METIS needs, several times as much.
 
 use super::adjacency::Adjacency;
 use super::moving::Level;

@@ -1,7 +1,7 @@
 //! 2PS-L: cluster nodes in one pass, then place edges with two candidates each, whatever the number of parts.
 //!
 //! Mayer, Orujzade, Jacobsen, "Out-of-Core Edge Partitioning at Linear Run-Time", ICDE 2022.
-//! Phase 1 ([`Clusters`]) clusters nodes: every node starts alone, a cluster's volume is the sum of its degrees, and an
+//! Phase 1 (`Clusters`) clusters nodes: every node starts alone, a cluster's volume is the sum of its degrees, and an
 //! edge between two clusters moves the end whose cluster is smaller without it into the other one, as long as no
 //! volume exceeds `volume * 2E / P` (2E / P is the volume of an average part). Clusters go to parts in descending
 //! volume, each to the part with the least. With `volume = 1` a single cluster may fill a part, and much of what it

@@ -7,7 +7,7 @@
 //!
 //! A block of columns is accumulated in registers while the rows of later edges are requested from memory: the time
 //! is that of reading `edges * width` floats. Where every row is read by several edges, they are read from the cache
-//! (see [`panel`]).
+//! (see `panel`).
 
 use super::isa::{Simd, kernel};
 use super::pool::{Pool, Shared};
