@@ -3,12 +3,12 @@
 //! Rows of 128 columns of a hundred thousand nodes (51 MB) lie beyond the cache, and a random row of them costs
 //! several misses. A panel is the same 16 columns of every row (a cache line each, 6.4 MB): it is packed in order,
 //! stays in the last-level cache, and is then read once per edge. Packing reads and writes each row once, so it pays
-//! as soon as a row is read by a few edges. The source's factor is applied while packing.
+//! as soon as a row is read by a few edges.
 //!
-//! Sums run in the order of the edges, as without panels.
+//! Every number is made by the same operations in the same order as without panels: the bits are the same.
 
 use super::edges_per_task;
-use super::gather::{Gather, add_row, store_row};
+use super::gather::{Gather, add_row, finish_row, store_row};
 use super::isa::{Simd, kernel};
 use super::pool::{Pool, Shared};
 use super::rows::{Chunk, Rows, Targets};
@@ -16,7 +16,8 @@ use super::scratch::with_scratch;
 
 /// Columns of a panel: one cache line.
 const COLUMNS: usize = 16;
-/// Largest panel: half the last-level cache of the machines we know.
+/// Floats that stay in the cache, half the last level of the machines we know: the largest panel, and the largest
+/// matrix that needs none.
 const LARGEST: usize = (16 << 20) / size_of::<f32>();
 /// Edges per source row from which packing pays.
 const READS: usize = 4;
@@ -27,7 +28,8 @@ const AHEAD: usize = 16;
 
 /// Whether a gather of `edges` edges over `sources` rows of `width` columns is faster by panels.
 pub(super) fn pays(sources: usize, edges: usize, width: usize) -> bool {
-    width > COLUMNS && sources * COLUMNS <= LARGEST && edges >= READS * sources
+    let (rows, panel) = (sources * width, sources * COLUMNS);
+    rows > LARGEST && panel <= LARGEST && edges >= READS * sources
 }
 
 /// Bytes that panels of `sources` rows need while a gather runs.
@@ -53,7 +55,7 @@ pub(super) fn gather_panels(
             pool.for_ranges(sources, PACKED, |range| {
                 // SAFETY: ranges do not overlap.
                 let part = unsafe { shared.part(range.start * COLUMNS, range.len() * COLUMNS) };
-                pack(&rows, range.start, column, graph.source_scale, part);
+                pack(&rows, range.start, column, part);
             });
             let job = Job { graph, rows, panel: &*panel, column, accumulate };
             targets.for_chunks(pool, graph.offsets, edges_per_task(COLUMNS), |chunk| {
@@ -72,18 +74,15 @@ struct Job<'a> {
     accumulate: bool,
 }
 
-kernel! {
-    /// Columns from `column` on of the rows from `first` on, scaled; columns past the end of a row are zero.
-    fn pack<S>(rows: &Rows, first: usize, column: usize, scale: Option<&[f32]>, panel: &mut [f32]) {
-        for (line, source) in panel.chunks_exact_mut(COLUMNS).zip(first..) {
-            let row = &rows.row(source)[column..];
-            let scale = scale.map_or(1.0, |scale| scale[source]);
-            match row.first_chunk::<COLUMNS>() {
-                Some(row) => line.iter_mut().zip(row).for_each(|(out, x)| *out = scale * x),
-                None => {
-                    line.fill(0.0);
-                    line.iter_mut().zip(row).for_each(|(out, x)| *out = scale * x);
-                }
+/// Columns from `column` on of the rows from `first` on; columns past the end of a row are zero.
+fn pack(rows: &Rows, first: usize, column: usize, panel: &mut [f32]) {
+    for (line, source) in panel.chunks_exact_mut(COLUMNS).zip(first..) {
+        let row = &rows.row(source)[column..];
+        match row.first_chunk::<COLUMNS>() {
+            Some(row) => line.copy_from_slice(row),
+            None => {
+                line.fill(0.0);
+                line[..row.len()].copy_from_slice(row);
             }
         }
     }
@@ -92,61 +91,74 @@ kernel! {
 kernel! {
     fn gather_chunk<S>(job: &Job, chunk: &Chunk, first: usize, out: Shared<f32>) {
         let width = job.rows.width;
+        let columns = COLUMNS.min(width - job.column);
         for k in 0..chunk.len() {
             let i = chunk.target(k);
-            let mut line = [0.0; COLUMNS];
-            match (S::N, job.graph.weights) {
-                (16, weights) => sum_lines::<S, 1>(job, i, weights, &mut line),
-                (_, None) => sum_lines::<S, 2>(job, i, None, &mut line),
-                (_, weights) => sum_lines::<S, 2>(job, i, weights, &mut line),
-            }
             // SAFETY: targets of different chunks are different rows.
-            let out = unsafe { out.part((i - first) * width + job.column, COLUMNS.min(width - job.column)) };
-            finish(job, i, &mut line);
-            if job.accumulate {
-                out.iter_mut().zip(&line).for_each(|(out, x)| *out += x);
-            } else {
-                out.copy_from_slice(&line[..out.len()]);
+            let out = unsafe { out.part((i - first) * width + job.column, columns) };
+            match S::N {
+                16 => gather_line::<S, 1>(job, i, out),
+                _ => gather_line::<S, 2>(job, i, out),
             }
         }
     }
 }
 
-/// The weighted sum of the lines of a target's sources, in `K` registers.
+/// One target's columns in the panel, `K` registers of them.
+#[inline(always)]
+fn gather_line<S: Simd, const K: usize>(job: &Job, i: usize, out: &mut [f32]) {
+    let graph = job.graph;
+    let mut sum = [S::splat(0.0); K];
+    match (graph.source_scale, graph.weights) {
+        (None, None) => sum_lines::<S, K>(job, i, &mut sum, |_, _| 1.0),
+        (Some(scale), None) => sum_lines::<S, K>(job, i, &mut sum, |j, _| scale[j]),
+        (scale, weights) => sum_lines::<S, K>(job, i, &mut sum, |j, e| {
+            scale.map_or(1.0, |scale| scale[j]) * weights.map_or(1.0, |weights| weights[e])
+        }),
+    }
+    finish_row::<S, K, false>(graph, i, (i < job.rows.split).then(|| job.line(i)), &mut sum);
+    if out.len() == COLUMNS {
+        put_row::<S, K>(&mut sum, out, job.accumulate);
+    } else {
+        // The last columns of a row that is no whole number of panels.
+        let mut line = [0.0; COLUMNS];
+        line[..out.len()].copy_from_slice(out);
+        put_row::<S, K>(&mut sum, &mut line, job.accumulate);
+        out.copy_from_slice(&line[..out.len()]);
+    }
+}
+
+impl Job<'_> {
+    /// The columns of row `source`.
+    #[inline(always)]
+    fn line(&self, source: usize) -> &[f32] {
+        &self.panel[source * COLUMNS..][..COLUMNS]
+    }
+}
+
+/// Adds the lines of a target's sources, each times its factor.
 #[inline(always)]
 fn sum_lines<S: Simd, const K: usize>(
     job: &Job,
     i: usize,
-    weights: Option<&[f32]>,
-    line: &mut [f32; COLUMNS],
+    sum: &mut [S::V; K],
+    factor: impl Fn(usize, usize) -> f32,
 ) {
     let Gather { offsets, neighbors, .. } = job.graph;
-    let mut sum = [S::splat(0.0); K];
     for e in offsets[i] as usize..offsets[i + 1] as usize {
         if let Some(&next) = neighbors.get(e + AHEAD) {
             S::prefetch(job.panel.as_ptr().wrapping_add(next as usize * COLUMNS));
         }
-        let row = &job.panel[neighbors[e] as usize * COLUMNS..][..COLUMNS];
-        add_row::<S, K, false>(&mut sum, weights.map_or(1.0, |weights| weights[e]), row);
+        let j = neighbors[e] as usize;
+        add_row::<S, K, false>(sum, factor(j, e), job.line(j));
     }
-    store_row::<S, K, false>(&sum, line);
 }
 
-/// The target's factor, and its own row where it is added: from the panel, which holds it times its factor as a
-/// source, because the row itself would be a miss.
+/// Adds what is in `out` if asked to, and writes the sum there.
 #[inline(always)]
-fn finish(job: &Job, i: usize, line: &mut [f32; COLUMNS]) {
-    let graph = job.graph;
-    if let Some(scale) = graph.target_scale {
-        line.iter_mut().for_each(|x| *x *= scale[i]);
+fn put_row<S: Simd, const K: usize>(sum: &mut [S::V; K], out: &mut [f32], accumulate: bool) {
+    if accumulate {
+        add_row::<S, K, false>(sum, 1.0, out);
     }
-    if let Some(own) = graph.self_scale
-        && i < job.rows.split
-    {
-        let (factor, row) = match graph.source_scale.map_or(1.0, |scale| scale[i]) {
-            0.0 => (own[i], &job.rows.row(i)[job.column..]),
-            packed => (own[i] / packed, &job.panel[i * COLUMNS..][..COLUMNS]),
-        };
-        line.iter_mut().zip(row).for_each(|(x, own)| *x += factor * own);
-    }
+    store_row::<S, K, false>(sum, out);
 }

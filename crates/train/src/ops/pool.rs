@@ -6,6 +6,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::scratch::prepare;
 use rayon::prelude::*;
 
 /// Threads shared by the ranks of a process; with one thread, work runs where it is called.
@@ -22,14 +23,11 @@ impl Pool {
             return Self::default();
         }
         let named = |i| format!("kernel-{i}");
-        Self {
-            threads: rayon::ThreadPoolBuilder::new()
-                .num_threads(threads)
-                .thread_name(named)
-                .build()
-                .ok()
-                .map(Arc::new),
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).thread_name(named).build().ok();
+        if let Some(pool) = &pool {
+            pool.broadcast(|_| prepare());
         }
+        Self { threads: pool.map(Arc::new) }
     }
 
     /// How many threads may work at once.

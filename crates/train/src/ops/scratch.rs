@@ -5,6 +5,16 @@ use std::cell::RefCell;
 
 thread_local! { static FREE: RefCell<Vec<Vec<f32>>> = const { RefCell::new(Vec::new()) }; }
 
+/// Floats that the calling thread keeps from the start: what the tasks of any kernel here need.
+const PREPARED: usize = 1 << 14;
+
+/// Makes what the calling thread would otherwise make when it first gets work of a kind, be it in the hundredth step: its
+/// scratch, and the packing space of `gemm`.
+pub(crate) fn prepare() {
+    with_scratch(PREPARED, |_| ());
+    gemm_common::gemm::L2_SLAB.with(|_| ());
+}
+
 /// Lends `work` a buffer of `len` floats **of unspecified value**. Calls may be nested.
 pub(crate) fn with_scratch<R>(len: usize, work: impl FnOnce(&mut [f32]) -> R) -> R {
     let mut buffer = FREE.with_borrow_mut(|free| take_best(free, len));
