@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// No machine waits longer than this; keeps `now + deadline` representable.
-const LONGEST_WAIT: Duration = Duration::from_secs(366 * 24 * 3600);
+pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(366 * 24 * 3600);
 
 /// Where in the run a rank is. Only for messages to people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -72,6 +72,16 @@ impl Comm {
     /// The number of ranks.
     pub fn size(&self) -> usize {
         self.transport.size()
+    }
+
+    /// Which process of the job this rank lives in.
+    pub fn process(&self) -> usize {
+        self.transport.process_of(self.rank())
+    }
+
+    /// Whether this is the first rank of its process: who speaks for what a process has once.
+    pub fn leads_process(&self) -> bool {
+        self.rank() == 0 || self.transport.process_of(self.rank() - 1) != self.process()
     }
 
     /// Says where in the run this rank is; errors will name it.

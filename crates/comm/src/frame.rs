@@ -30,6 +30,9 @@ pub struct Frame {
 }
 
 impl Frame {
+    /// The bytes of a line, the unit of buffers.
+    pub const LINE: usize = LINE;
+
     /// The number of payload bytes.
     pub fn len(&self) -> usize {
         self.bytes
@@ -80,6 +83,16 @@ impl Frame {
     /// Envelope and payload, to be filled from the wire.
     pub fn wire_mut(&mut self) -> &mut [u8] {
         &mut bytemuck::cast_slice_mut(&mut self.lines)[..LINE + self.bytes]
+    }
+
+    /// The same, up to the end of the last line.
+    pub fn lines(&self) -> &[u8] {
+        bytemuck::cast_slice(&self.lines[..1 + self.bytes.div_ceil(LINE)])
+    }
+
+    /// The same, to be filled.
+    pub fn lines_mut(&mut self) -> &mut [u8] {
+        bytemuck::cast_slice_mut(&mut self.lines[..1 + self.bytes.div_ceil(LINE)])
     }
 
     pub(crate) fn envelope(&self) -> &Envelope {

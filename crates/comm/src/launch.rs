@@ -4,6 +4,7 @@
 //! failure that came first is the one returned. Only a rank that computes for ever without ever exchanging cannot
 //! be ended from outside.
 
+use crate::comm::LONGEST_WAIT;
 use crate::transport::{self, Abort, Transport};
 use crate::{Comm, Error};
 use std::any::Any;
@@ -11,7 +12,7 @@ use std::fmt::Display;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How many ranks, over what, and how patient.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -96,7 +97,8 @@ pub enum LaunchError<E> {
     Start(Error),
 }
 
-/// Runs `work` once per rank of this process, each on its own thread, and returns the results in rank order.
+/// Runs `work` once per rank of this process, each on its own thread, and returns the results in rank order, when
+/// the ranks of all processes have ended.
 ///
 /// A single rank runs on the caller's thread. If several ranks fail, the failure that came first is returned: the
 /// others are most likely its echo.
@@ -113,6 +115,9 @@ where
         [only] => vec![run(only)],
         _ => run_threads(&ends, config.stack, &run)?,
     };
+    if let Some(end) = ends.first() {
+        end.close(Instant::now() + config.deadline.min(LONGEST_WAIT));
+    }
     match ends.first().and_then(|end| end.aborted()) {
         Some(first) => Err(first_failure(first, &ends, outcomes)),
         None => outcomes.into_iter().collect(),

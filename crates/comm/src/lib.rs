@@ -16,6 +16,7 @@
 //! ```
 
 pub mod launch;
+pub mod job;
 pub mod comm;
 mod collective;
 mod envelope;
@@ -30,6 +31,7 @@ pub use codec::{Codec, Rounding};
 pub use comm::{Comm, Phase};
 pub use error::{Error, Result};
 pub use frame::{Frame, Pool};
+pub use job::Job;
 pub use launch::{Config, LaunchError, launch};
 pub use meters::{Kind, Meter, Meters};
 pub use tag::{Direction, Tag};

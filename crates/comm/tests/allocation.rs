@@ -1,11 +1,9 @@
 //! Once warm, an exchange allocates nothing. Alone in its process, because it counts every allocation there.
 
-mod support;
-
-use archipelago_comm::{Comm, Error, Kind, Tag, launch};
+use archipelago_comm::{Comm, Config, Error, Kind, Tag, launch};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use support::{configs, within};
+use std::time::Duration;
 
 struct Counting;
 
@@ -62,20 +60,17 @@ fn warm_up(comm: &Comm, gradients: &mut [f32]) -> Result<(), Error> {
 
 #[test]
 fn after_a_warm_up_a_thousand_exchanges_allocate_nothing() {
-    within(60, || {
-        for config in configs(3) {
-            let counts = launch(&config, |comm| {
-                let mut gradients = vec![0.5f32; 9000];
-                warm_up(&comm, &mut gradients)?;
-                comm.barrier()?;
-                let before = ALLOCATIONS.load(SeqCst);
-                (0..200).try_for_each(|step| round(&comm, step, &mut gradients))?;
-                comm.barrier()?;
-                let after = ALLOCATIONS.load(SeqCst);
-                comm.barrier()?;
-                Ok::<_, Error>(after - before)
-            });
-            assert_eq!(counts.unwrap(), [0; 3]);
-        }
+    let config = Config::threads(3).with_deadline(Duration::from_secs(60));
+    let counts = launch(&config, |comm| {
+        let mut gradients = vec![0.5f32; 9000];
+        warm_up(&comm, &mut gradients)?;
+        comm.barrier()?;
+        let before = ALLOCATIONS.load(SeqCst);
+        (0..200).try_for_each(|step| round(&comm, step, &mut gradients))?;
+        comm.barrier()?;
+        let after = ALLOCATIONS.load(SeqCst);
+        comm.barrier()?;
+        Ok::<_, Error>(after - before)
     });
+    assert_eq!(counts.unwrap(), [0; 3]);
 }

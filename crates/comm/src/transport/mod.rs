@@ -8,6 +8,8 @@
 //! puts [`Frame::wire`] on the network, and [`Tag::code`] is its tag.
 
 mod mailbox;
+#[cfg(feature = "mpi")]
+pub mod mpi;
 pub mod threads;
 
 use crate::{Config, Error, Frame, Pool, Result, Tag};
@@ -21,6 +23,11 @@ pub trait Transport: Send + Sync {
 
     /// The number of ranks.
     fn size(&self) -> usize;
+
+    /// Which process of the job `rank` lives in.
+    fn process_of(&self, _rank: usize) -> usize {
+        0
+    }
 
     /// The buffers that the ranks of this process share.
     fn pool(&self) -> &Arc<Pool>;
@@ -40,6 +47,10 @@ pub trait Transport: Send + Sync {
 
     /// This rank will send nothing more: whoever waits for more from it learns so at once.
     fn finish(&self);
+
+    /// Returns when the ranks of all other processes have finished too, or cannot be waited for any longer. Called
+    /// once per process, after the last of its ranks has finished.
+    fn close(&self, _deadline: Instant) {}
 
     /// A recycled buffer for a payload of `bytes` bytes.
     fn frame(&self, bytes: usize) -> Frame {
@@ -76,10 +87,15 @@ pub struct Entry {
     pub summary: &'static str,
     /// Makes the ends of the ranks that live in this process, in rank order; `None` when it is not in this build.
     pub build: Option<Build>,
+    /// Joins a job of several processes, and says which of how many this is; `None` where there is only this one.
+    pub join: Option<Join>,
 }
 
 /// Makes the ends of the ranks that live in this process.
 pub type Build = fn(&Config) -> Result<Vec<Arc<dyn Transport>>>;
+
+/// Which process of how many.
+pub type Join = fn() -> Result<(usize, usize)>;
 
 impl Entry {
     /// Whether this build can use it.
@@ -89,7 +105,18 @@ impl Entry {
 }
 
 /// All transports.
-pub const TRANSPORTS: &[Entry] = &[threads::ENTRY];
+pub const TRANSPORTS: &[Entry] = &[threads::ENTRY, MPI];
+
+#[cfg(feature = "mpi")]
+const MPI: Entry = mpi::ENTRY;
+
+#[cfg(not(feature = "mpi"))]
+const MPI: Entry = Entry {
+    name: "mpi",
+    summary: "ranks are spread over the processes of an MPI job (build with `--features mpi`)",
+    build: None,
+    join: None,
+};
 
 /// The ends of the local ranks over the transport that `config` names.
 pub fn connect(config: &Config) -> Result<Vec<Arc<dyn Transport>>> {

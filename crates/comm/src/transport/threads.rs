@@ -10,7 +10,7 @@ use std::time::Instant;
 
 /// Ranks are threads of this process.
 pub const ENTRY: Entry =
-    Entry { name: "threads", summary: "ranks are threads of this process", build: Some(build) };
+    Entry { name: "threads", summary: "ranks are threads of this process", build: Some(build), join: None };
 
 /// One rank's end: its number, and what all ranks share.
 struct Threads {

@@ -1,9 +1,6 @@
-//! What every test of this crate needs: the transports of this build, and a watchdog.
+//! What every test here needs: the transports there are, and a watchdog.
 
-#![allow(dead_code, reason = "each test file uses its own selection")]
-
-use archipelago_comm::transport::TRANSPORTS;
-use archipelago_comm::{Comm, Config, Error, LaunchError, launch};
+use archipelago_comm::{Comm, Config, Error, Job, LaunchError, launch};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
@@ -25,15 +22,26 @@ pub fn within(seconds: u64, work: impl FnOnce() + Send + 'static) {
     }
 }
 
-/// `ranks` ranks over every transport of this build. The deadline is far beyond any watchdog, so that a test
+/// `ranks` ranks over the transport under test: that of the job this process is in, or threads; none where there are
+/// more processes than ranks. The deadline is far beyond any watchdog, so that a test
 /// cannot pass because of it.
 pub fn configs(ranks: usize) -> impl Iterator<Item = Config> {
-    TRANSPORTS.iter().filter(|entry| entry.available()).map(move |entry| Config {
-        ranks,
-        deadline: Duration::from_secs(3600),
-        transport: entry.name.into(),
-        ..Config::default()
-    })
+    let job = Job::join().expect("this process is alone or in a job");
+    let transport = if job.processes() == 1 { "threads" } else { "mpi" };
+    let config =
+        Config { deadline: Duration::from_secs(3600), transport: transport.into(), ..Config::threads(ranks) };
+    (ranks >= job.processes()).then_some(config).into_iter()
+}
+
+/// Whether `failure` is `error` of `rank`: the error itself where the rank lives, its words in other processes.
+pub fn is_failure_of(failure: &LaunchError<Error>, rank: usize, error: &Error) -> bool {
+    let elsewhere = LaunchError::Aborted { rank, message: error.to_string() };
+    *failure == LaunchError::Failed { rank, error: error.clone() } || in_job() && *failure == elsewhere
+}
+
+/// Whether these tests run in a job of several processes.
+pub fn in_job() -> bool {
+    Job::join().is_ok_and(|job| job.processes() > 1)
 }
 
 /// Runs `work` on `ranks` ranks over every transport, under a watchdog of a minute, and expects it to succeed.

@@ -1,11 +1,9 @@
 //! Every collective, on every transport of this build, against a sequential computation.
 
-mod support;
-
+use crate::support::{RANKS, configs, noise, number, on_all_transports, within};
 use archipelago_comm::{Config, Error, Kind, launch};
 use std::thread;
-use std::time::Duration;
-use support::{RANKS, configs, noise, number, on_all_transports, within};
+use std::time::{Duration, SystemTime};
 
 /// Lengths around the borders between slices, and of the short and the long way of reducing.
 const LENGTHS: [usize; 9] = [0, 1, 2, 6, 7, 8, 512, 513, 3001];
@@ -110,16 +108,17 @@ fn all_to_all_is_a_transposition() {
 
 #[test]
 fn nobody_leaves_a_barrier_before_everybody_has_come() {
-    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-    static COME: AtomicUsize = AtomicUsize::new(0);
+    // All processes of a test run on one machine, so they share a clock.
+    let now = || SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_nanos() as u64);
     for ranks in RANKS {
-        COME.store(0, SeqCst);
-        on_all_transports(ranks, |comm| {
+        on_all_transports(ranks, move |comm| {
             for round in 1..=20 {
                 thread::sleep(Duration::from_micros(noise(comm.rank(), round) % 500));
-                COME.fetch_add(1, SeqCst);
+                let came = now();
                 comm.barrier()?;
-                assert!(COME.load(SeqCst) >= round * comm.size());
+                let left = now();
+                let times = comm.all_gather(&[came, left], Kind::Control)?;
+                assert!(times.iter().all(|one| times.iter().all(|other| one[0] <= other[1])), "{times:?}");
             }
             Ok(())
         });

@@ -1,11 +1,9 @@
 //! Whatever one rank does, all ranks end within seconds, and the first failure is the one that is told.
 
-mod support;
-
+use crate::support::{configs, fails_on_all_transports, in_job, is_failure_of, within};
 use archipelago_comm::{Comm, Config, Error, Kind, LaunchError, Phase, Tag, launch};
 use std::thread;
 use std::time::{Duration, Instant};
-use support::{configs, fails_on_all_transports, within};
 
 type Exchange = fn(&Comm) -> Result<(), Error>;
 
@@ -57,7 +55,7 @@ fn rank_1_does(
 fn an_error_of_one_rank_ends_all_in_every_exchange() {
     rank_1_does(
         || Err(disk_full()),
-        |name, failure| assert_eq!(failure, LaunchError::Failed { rank: 1, error: disk_full() }, "{name}"),
+        |name, failure| assert!(is_failure_of(&failure, 1, &disk_full()), "{name}: {failure:?}"),
     );
 }
 
@@ -68,7 +66,7 @@ fn a_late_error_of_one_rank_wakes_all_that_wait_in_every_exchange() {
         Err(disk_full())
     };
     rank_1_does(late, |name, failure| {
-        assert_eq!(failure, LaunchError::Failed { rank: 1, error: disk_full() }, "{name}");
+        assert!(is_failure_of(&failure, 1, &disk_full()), "{name}: {failure:?}");
     });
 }
 
@@ -77,8 +75,10 @@ fn a_panic_of_one_rank_ends_all_in_every_exchange_and_keeps_its_message() {
     rank_1_does(
         || panic!("index {} out of range", 7),
         |name, failure| {
-            let message = "index 7 out of range".into();
-            assert_eq!(failure, LaunchError::Panicked { rank: 1, message }, "{name}");
+            let here = LaunchError::Panicked { rank: 1, message: "index 7 out of range".into() };
+            let elsewhere =
+                LaunchError::Aborted { rank: 1, message: "panicked: index 7 out of range".into() };
+            assert!(failure == here || in_job() && failure == elsewhere, "{name}: {failure:?}");
         },
     );
 }
@@ -108,9 +108,11 @@ fn the_other_ranks_are_told_who_failed_and_why() {
                 heard.lock().unwrap().push(error.clone());
                 Err(error)
             });
-            assert_eq!(outcome, Err::<Vec<()>, _>(LaunchError::Failed { rank: 2, error: disk_full() }));
-            let message = disk_full().to_string();
-            assert_eq!(heard.into_inner().unwrap(), vec![Error::Aborted { rank: 2, message }; 3]);
+            let outcome: Result<Vec<()>, _> = outcome;
+            assert!(is_failure_of(&outcome.unwrap_err(), 2, &disk_full()));
+            let (message, heard) = (disk_full().to_string(), heard.into_inner().unwrap());
+            assert!(heard.iter().all(|heard| *heard == Error::Aborted { rank: 2, message: message.clone() }));
+            assert!(heard.len() == 3 || in_job(), "{heard:?}");
         }
     });
 }
@@ -128,14 +130,17 @@ fn any_two_different_collectives_that_meet_are_named() {
                         comm.barrier()?;
                         if comm.rank() == 2 { other(&comm) } else { one(&comm) }
                     });
-                    match outcome.expect_err(first) {
+                    let met = match outcome.expect_err(first) {
                         LaunchError::Failed { error: Error::Mismatch { theirs, ours, .. }, .. } => {
-                            let met = [theirs, ours];
-                            for name in [format!("{first} #1"), format!("{second} #1")] {
-                                assert!(met.iter().any(|text| text.starts_with(&name)), "{met:?}");
-                            }
+                            vec![theirs, ours]
+                        }
+                        LaunchError::Aborted { message, .. } if in_job() => {
+                            message.split(" in ").map(String::from).collect()
                         }
                         failure => panic!("{first} and {second}: {failure}"),
+                    };
+                    for name in [format!("{first} #1"), format!("{second} #1")] {
+                        assert!(met.iter().any(|text| text.starts_with(&name)), "{met:?}");
                     }
                 }
             }
@@ -179,10 +184,10 @@ fn lengths_roots_and_element_sizes_must_agree_too() {
     ];
     for work in works {
         fails_on_all_transports(3, work, |failure| {
-            assert!(
-                matches!(failure, LaunchError::Failed { error: Error::Mismatch { .. }, .. }),
-                "{failure}"
-            );
+            let here = matches!(failure, LaunchError::Failed { error: Error::Mismatch { .. }, .. });
+            let told =
+                failure.to_string().contains("every rank must make the same exchanges in the same order");
+            assert!(here || in_job() && told, "{failure}");
         });
     }
 }
@@ -196,8 +201,8 @@ fn all_to_all_with_a_list_missing_is_refused() {
 }
 
 /// Rank 2 is stuck for a while (but not for ever: its thread has to end too).
-fn deadline_passes(exchange: Exchange) -> String {
-    let config = Config::threads(3).with_deadline(Duration::from_millis(200));
+fn deadline_passes(config: Config, exchange: Exchange) -> String {
+    let config = config.with_deadline(Duration::from_millis(200));
     let start = Instant::now();
     let outcome = launch(&config, |comm| {
         comm.enter(Phase { epoch: 3, step: 17, layer: 1, what: "forward" });
@@ -216,14 +221,17 @@ fn deadline_passes(exchange: Exchange) -> String {
 #[test]
 fn a_deadline_says_who_waited_for_whom_and_where() {
     within(20, || {
-        let text = deadline_passes(|comm| comm.barrier());
-        assert!(text.contains(" waited 0."), "{text}");
-        assert!(text.contains(" s for rank 2 in barrier #1 "), "{text}");
-        assert!(text.contains("(phase `forward`, epoch 3, step 17, layer 1)"), "{text}");
-        assert!(text.contains("\n\nhint: rank 2 is slow"), "{text}");
+        for config in configs(3) {
+            let text = deadline_passes(config.clone(), |comm| comm.barrier());
+            assert!(text.contains(" waited 0."), "{text}");
+            assert!(text.contains(" s for rank 2 in barrier #1 "), "{text}");
+            assert!(text.contains("(phase `forward`, epoch 3, step 17, layer 1)"), "{text}");
+            assert!(text.contains("\n\nhint: rank 2 is slow"), "{text}");
 
-        let text = deadline_passes(|comm| comm.receive(2, Tag::new(4).layer(1), Kind::Features).map(drop));
-        assert!(text.contains("for rank 2 in a message (stream 4, layer 1, forward, #0)"), "{text}");
+            let waits = |comm: &Comm| comm.receive(2, Tag::new(4).layer(1), Kind::Features).map(drop);
+            let text = deadline_passes(config, waits);
+            assert!(text.contains("for rank 2 in a message (stream 4, layer 1, forward, #0)"), "{text}");
+        }
     });
 }
 
@@ -237,7 +245,7 @@ fn a_deadline_longer_than_any_clock_is_no_deadline() {
 
 #[test]
 fn unequal_work_is_waited_for_and_unequal_counts_of_exchanges_are_not() {
-    support::on_all_transports(3, |comm| {
+    crate::support::on_all_transports(3, |comm| {
         for round in 0..10 {
             thread::sleep(Duration::from_millis((comm.rank() * 5) as u64));
             let mut sum = [round];
@@ -305,6 +313,6 @@ fn sending_after_a_failure_elsewhere_fails_too() {
         }
     };
     fails_on_all_transports(2, work, |failure| {
-        assert_eq!(failure, LaunchError::Failed { rank: 1, error: disk_full() });
+        assert!(is_failure_of(&failure, 1, &disk_full()), "{failure:?}");
     });
 }

@@ -1,0 +1,132 @@
+//! Ranks in the processes of an MPI job, several per process if there are more ranks than processes.
+//!
+//! One thread per process, the *owner* (`mpi/owner.rs`), makes every call of the MPI library (`mpi/library.rs`):
+//! ranks hand it frames and go on, so a send never waits for its receiver, and communication proceeds while ranks
+//! compute. A frame goes out as it is, one MPI message, its route (`mpi/route.rs`) written beside its envelope. Ranks
+//! of the same process hand frames over by moving them, as on threads.
+//!
+//! A process joins its job once, but may launch ranks over it several times: each launch is a *session*, numbered
+//! alike on all processes, so that what is left of a failed one is told from what belongs to the next.
+
+mod library;
+mod owner;
+mod route;
+mod session;
+
+use super::{Abort, Entry, Interruption, Transport};
+use crate::{Config, Error, Frame, Pool, Result, Tag};
+use owner::Owner;
+use route::{Route, What};
+use session::Session;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Ranks are spread over the processes of an MPI job.
+pub const ENTRY: Entry = Entry {
+    name: "mpi",
+    summary: "ranks are spread over the processes of an MPI job",
+    build: Some(build),
+    join: Some(join),
+};
+
+/// One rank's end.
+struct Mpi {
+    rank: usize,
+    session: Arc<Session>,
+    owner: &'static Owner,
+}
+
+/// Which process this is, and of how many.
+fn join() -> Result<(usize, usize)> {
+    let owner = owner::owner()?;
+    Ok((owner.process, owner.processes))
+}
+
+fn build(config: &Config) -> Result<Vec<Arc<dyn Transport>>> {
+    let owner = owner::owner()?;
+    if config.ranks < owner.processes {
+        let message = format!("{} processes cannot share {} ranks", owner.processes, config.ranks);
+        return Err(Error::Usage { message, hint: "start at most one process per part of the graph" });
+    }
+    let session = owner.open(config.ranks);
+    let end = |rank| Arc::new(Mpi { rank, session: Arc::clone(&session), owner }) as Arc<dyn Transport>;
+    Ok(session.local().map(end).collect())
+}
+
+impl Mpi {
+    fn route(&self, what: What, to: usize, tag: u32) -> Route {
+        Route::new(what, self.session.number, [self.rank, to], tag)
+    }
+
+    /// Tells every other process.
+    fn tell_all(&self, what: What, text: &str) {
+        for process in (0..self.owner.processes).filter(|&process| process != self.owner.process) {
+            let mut frame = self.frame(text.len());
+            frame.bytes_mut().copy_from_slice(text.as_bytes());
+            self.owner.send(process, self.route(what, 0, 0), frame);
+        }
+    }
+}
+
+impl Transport for Mpi {
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    fn size(&self) -> usize {
+        self.session.ranks
+    }
+
+    fn process_of(&self, rank: usize) -> usize {
+        self.session.process_of(rank)
+    }
+
+    fn pool(&self) -> &Arc<Pool> {
+        &self.owner.pool
+    }
+
+    fn send(&self, to: usize, tag: Tag, frame: Frame) -> Result<(), Interruption> {
+        if let Some(reason) = self.session.aborted() {
+            return Err(Interruption::Aborted(reason));
+        }
+        match self.session.mailbox(to) {
+            Some(mailbox) => mailbox.deliver(self.rank, tag, frame),
+            None => {
+                self.owner.send(self.process_of(to), self.route(What::Message, to, tag.code()), frame);
+            }
+        }
+        Ok(())
+    }
+
+    fn receive(&self, from: usize, tag: Tag, deadline: Instant) -> Result<Frame, Interruption> {
+        match self.session.mailbox(self.rank) {
+            Some(mailbox) => mailbox.take(from, tag, deadline),
+            None => Err(Interruption::Finished),
+        }
+    }
+
+    fn abort(&self, reason: Abort) {
+        let Abort { rank, message } = &reason;
+        let news = *rank == self.rank && self.session.aborted().is_none();
+        if news {
+            self.tell_all(What::Abort, message);
+        }
+        self.session.abort(reason);
+    }
+
+    fn aborted(&self) -> Option<Abort> {
+        self.session.aborted()
+    }
+
+    fn finish(&self) {
+        self.tell_all(What::Finish, "");
+        self.session.finish(self.rank);
+    }
+
+    fn close(&self, deadline: Instant) {
+        if let Err(late) = self.session.wait_for_all(deadline) {
+            self.owner.distrust();
+            self.abort(Abort { rank: self.rank, message: late });
+        }
+    }
+}
