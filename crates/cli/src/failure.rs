@@ -3,9 +3,10 @@
 //! 2: bad usage or bad input, nothing was started; 1: failed while running; 130: interrupted.
 
 use crate::terminal;
-use archipelago_comm::Error as CommError;
+use archipelago_comm::{Error as CommError, Failure};
 use archipelago_graph::Error as GraphError;
 use archipelago_train::Error as TrainError;
+use archipelago_train::error::graph_exit_code;
 use std::io::ErrorKind;
 use std::process::ExitCode;
 
@@ -20,7 +21,7 @@ pub fn report(error: anyhow::Error) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let message = error.to_string();
-    let code = exit_code(error);
+    let code = exit_code(&error);
     if code == INTERRUPTED {
         terminal::say("interrupted; nothing half-written was left behind");
     } else {
@@ -38,19 +39,15 @@ fn is_closed_pipe(error: &anyhow::Error) -> bool {
 pub fn is_bad_input(error: &anyhow::Error) -> bool {
     let graph = error.downcast_ref::<GraphError>();
     graph.is_some_and(|error| matches!(error, GraphError::Input(_) | GraphError::Usage { .. }))
-        || error.downcast_ref::<TrainError>().is_some_and(|error| error.exit_code() == i32::from(BAD_INPUT))
+        || error.downcast_ref::<TrainError>().is_some_and(|error| error.exit_code() == BAD_INPUT)
 }
 
-fn exit_code(error: anyhow::Error) -> u8 {
-    let error = match error.downcast::<GraphError>() {
-        Ok(error) => anyhow::Error::from(TrainError::from(error)),
-        Err(error) => error,
-    };
-    let error = match error.downcast::<CommError>() {
-        Ok(error) => anyhow::Error::from(TrainError::from(error)),
-        Err(error) => error,
-    };
-    error.downcast_ref::<TrainError>().map_or(1, |error| u8::try_from(error.exit_code()).unwrap_or(1))
+/// The exit code that goes with an error.
+pub fn exit_code(error: &anyhow::Error) -> u8 {
+    let graph = error.downcast_ref::<GraphError>().map(graph_exit_code);
+    let comm = error.downcast_ref::<CommError>().map(Failure::exit_code);
+    let train = error.downcast_ref::<TrainError>().map(Failure::exit_code);
+    graph.or(comm).or(train).unwrap_or(1)
 }
 
 /// Replaces the backtrace of a panic by a message that a user can act on.
@@ -77,10 +74,10 @@ mod tests {
         let graph = GraphError::usage("no");
         let comm = CommError::Usage { message: "no".into(), hint: "yes" };
         let full_disk = GraphError::io("write", "x")(std::io::Error::other("no space"));
-        assert_eq!(exit_code(graph.into()), BAD_INPUT);
-        assert_eq!(exit_code(comm.into()), BAD_INPUT);
-        assert_eq!(exit_code(full_disk.into()), 1);
-        assert_eq!(exit_code(TrainError::from(GraphError::Interrupted).into()), INTERRUPTED);
-        assert_eq!(exit_code(std::io::Error::other("no space").into()), 1);
+        assert_eq!(exit_code(&graph.into()), BAD_INPUT);
+        assert_eq!(exit_code(&comm.into()), BAD_INPUT);
+        assert_eq!(exit_code(&full_disk.into()), 1);
+        assert_eq!(exit_code(&TrainError::from(GraphError::Interrupted).into()), INTERRUPTED);
+        assert_eq!(exit_code(&std::io::Error::other("no space").into()), 1);
     }
 }

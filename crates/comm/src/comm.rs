@@ -74,14 +74,14 @@ impl Comm {
         self.transport.size()
     }
 
-    /// Which process of the job this rank lives in.
-    pub fn process(&self) -> usize {
-        self.transport.process_of(self.rank())
+    /// Which process of the job `rank` lives in.
+    pub fn process_of(&self, rank: usize) -> usize {
+        self.transport.process_of(rank)
     }
 
     /// Whether this is the first rank of its process: who speaks for what a process has once.
     pub fn leads_process(&self) -> bool {
-        self.rank() == 0 || self.transport.process_of(self.rank() - 1) != self.process()
+        self.rank() == 0 || self.process_of(self.rank() - 1) != self.process_of(self.rank())
     }
 
     /// Says where in the run this rank is; errors will name it.
@@ -135,7 +135,7 @@ impl Comm {
     /// Fails when another rank has failed: lets a long computation end early.
     pub fn check(&self) -> Result<()> {
         match self.transport.aborted() {
-            Some(Abort { rank, message }) => Err(Error::Aborted { rank, message }),
+            Some(Abort { rank, message, .. }) => Err(Error::Aborted { rank, message }),
             None => Ok(()),
         }
     }
@@ -143,7 +143,7 @@ impl Comm {
     /// Ends the exchange for all ranks with this rank's `message`. Returning an error from the closure given to
     /// [`launch`](crate::launch()) does the same.
     pub fn abort(&self, message: impl Into<String>) {
-        self.transport.abort(Abort { rank: self.rank(), message: message.into() });
+        self.transport.abort(Abort::new(self.rank(), message));
     }
 
     /// Ends the exchange for all ranks with this error, and hands it back.
@@ -198,7 +198,7 @@ impl Comm {
     ) -> Error {
         let (rank, phase, doing) = (self.rank(), self.phase(), doing.to_string());
         self.fail(match cause {
-            Interruption::Aborted(Abort { rank, message }) => Error::Aborted { rank, message },
+            Interruption::Aborted(Abort { rank, message, .. }) => Error::Aborted { rank, message },
             Interruption::Finished => Error::Finished { rank, peer, doing, phase },
             Interruption::Expired => {
                 Error::Deadline { rank, peer, seconds: start.elapsed().as_secs_f64(), doing, phase }

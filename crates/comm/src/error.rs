@@ -67,6 +67,21 @@ pub enum Error {
         /// At which point of the run.
         phase: Phase,
     },
+    /// Two ranks were started with different ideas of the work.
+    #[error(
+        "rank {rank} differs from rank 0 in `{what}`: expected `{expected}`, found `{found}`\n\nhint: start all \
+         processes with the same archi, the same arguments and the same data"
+    )]
+    Differs {
+        /// Who differs.
+        rank: usize,
+        /// In what.
+        what: String,
+        /// What it has.
+        found: String,
+        /// What rank 0 has.
+        expected: String,
+    },
     /// A message or buffer of another size than agreed.
     #[error("{what}: expected {expected} bytes, found {found}")]
     Length {

@@ -91,10 +91,43 @@ pub enum LaunchError<E> {
         rank: usize,
         /// What it said.
         message: String,
+        /// The exit code that goes with it.
+        code: u8,
     },
     /// The ranks could not be started.
     #[error("{0}")]
     Start(Error),
+}
+
+impl<E: Failure> LaunchError<E> {
+    /// The error that a rank of this process returned; for every other failure, its words and its exit code.
+    pub fn own(self) -> Result<E, (String, u8)> {
+        let message = self.to_string();
+        match self {
+            Self::Failed { error, .. } => Ok(error),
+            Self::Aborted { code, .. } => Err((message, code)),
+            Self::Start(error) => Err((message, error.exit_code())),
+            Self::Panicked { .. } => Err((message, 1)),
+        }
+    }
+}
+
+/// An error that can end a rank: what it says, and the exit code of a program that fails because of it. Both reach
+/// all processes.
+pub trait Failure: Display {
+    /// 2 for bad input, found before anything was started; 1 for what failed while running.
+    fn exit_code(&self) -> u8 {
+        1
+    }
+}
+
+impl Failure for Error {
+    fn exit_code(&self) -> u8 {
+        match self {
+            Error::Unknown { .. } | Error::Usage { .. } | Error::Differs { .. } => 2,
+            _ => 1,
+        }
+    }
 }
 
 /// Runs `work` once per rank of this process, each on its own thread, and returns the results in rank order, when
@@ -105,7 +138,7 @@ pub enum LaunchError<E> {
 pub fn launch<T, E, F>(config: &Config, work: F) -> Result<Vec<T>, LaunchError<E>>
 where
     T: Send,
-    E: Display + Send,
+    E: Failure + Send,
     F: Fn(Comm) -> Result<T, E> + Sync,
 {
     config.validate().map_err(LaunchError::Start)?;
@@ -138,7 +171,7 @@ fn run_threads<T: Send, E: Send>(
                 Ok(handle) => handles.push(handle),
                 Err(cause) => {
                     let message = format!("cannot start the thread of rank {}: {cause}", end.rank());
-                    end.abort(Abort { rank: end.rank(), message: message.clone() });
+                    end.abort(Abort::new(end.rank(), message.clone()));
                     return Err(LaunchError::Start(Error::Usage { message, hint: "use fewer ranks" }));
                 }
             }
@@ -151,7 +184,7 @@ fn run_threads<T: Send, E: Send>(
 }
 
 /// Runs one rank to its end and tells the others how it ended.
-fn run_rank<T, E: Display>(
+fn run_rank<T, E: Failure>(
     end: &Arc<dyn Transport>,
     deadline: Duration,
     work: impl Fn(Comm) -> Result<T, E>,
@@ -159,7 +192,7 @@ fn run_rank<T, E: Display>(
     let rank = end.rank();
     let ending = AssertUnwindSafe(|| {
         work(Comm::new(Arc::clone(end), deadline)).map_err(|error| {
-            end.abort(Abort { rank, message: error.to_string() });
+            end.abort(Abort { rank, message: error.to_string(), code: error.exit_code() });
             LaunchError::Failed { rank, error }
         })
     });
@@ -172,7 +205,7 @@ fn panicked<E>(end: &Arc<dyn Transport>, panic: &(dyn Any + Send)) -> LaunchErro
     let text = panic.downcast_ref::<&str>().map(|text| text.to_string());
     let message =
         text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".into());
-    end.abort(Abort { rank: end.rank(), message: format!("panicked: {message}") });
+    end.abort(Abort::new(end.rank(), format!("panicked: {message}")));
     LaunchError::Panicked { rank: end.rank(), message }
 }
 
@@ -185,6 +218,6 @@ fn first_failure<T, E>(
     let culprit = ends.iter().zip(outcomes).find(|(end, _)| end.rank() == first.rank);
     match culprit {
         Some((_, Err(failure))) => failure,
-        _ => LaunchError::Aborted { rank: first.rank, message: first.message },
+        _ => LaunchError::Aborted { rank: first.rank, message: first.message, code: first.code },
     }
 }

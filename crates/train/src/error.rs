@@ -2,7 +2,7 @@
 //!
 //! The style of messages is that of [`archipelago_graph::error`].
 
-use archipelago_comm::Error as CommError;
+use archipelago_comm::{Error as CommError, Failure, LaunchError};
 use archipelago_graph::Error as GraphError;
 use archipelago_graph::error::unknown_message;
 use std::fmt;
@@ -56,9 +56,14 @@ pub enum Error {
         /// What was not finite: `the loss`, `the gradient`, …
         what: String,
     },
-    /// The ranks of a run could not be started, or one of them panicked.
-    #[error("{0}")]
-    Launch(String),
+    /// The ranks of a run could not be started, one of them panicked, or one in another process failed.
+    #[error("{message}")]
+    Launch {
+        /// What happened.
+        message: String,
+        /// The exit code that goes with it.
+        code: u8,
+    },
     /// The user asked to stop; a checkpoint was written before.
     #[error("interrupted")]
     Interrupted,
@@ -131,17 +136,35 @@ impl Error {
             other => other,
         }
     }
+}
 
+impl Failure for Error {
     /// What the program returns to the shell: 2 for bad usage or input, found before anything was started;
     /// 1 for what failed while running; 130 when the user interrupted.
-    pub fn exit_code(&self) -> i32 {
+    fn exit_code(&self) -> u8 {
         match self {
-            Self::Interrupted | Self::Graph(GraphError::Interrupted) => 130,
-            Self::Graph(GraphError::Io { verb, .. }) if !reads(verb) => 1,
-            Self::Comm(CommError::Unknown { .. } | CommError::Usage { .. }) => 2,
-            Self::Comm(_) | Self::NotFinite { .. } | Self::Launch(_) => 1,
-            Self::Graph(_) | Self::Config(_) | Self::Unknown { .. } | Self::Checkpoint { .. } => 2,
+            Self::Interrupted => 130,
+            Self::Graph(error) => graph_exit_code(error),
+            Self::Comm(error) => error.exit_code(),
+            Self::Launch { code, .. } => *code,
+            Self::NotFinite { .. } => 1,
+            Self::Config(_) | Self::Unknown { .. } | Self::Checkpoint { .. } => 2,
         }
+    }
+}
+
+/// The exit code of an error about files.
+pub fn graph_exit_code(error: &GraphError) -> u8 {
+    match error {
+        GraphError::Interrupted => 130,
+        GraphError::Io { verb, .. } if !reads(verb) => 1,
+        _ => 2,
+    }
+}
+
+impl From<LaunchError<Error>> for Error {
+    fn from(failure: LaunchError<Error>) -> Self {
+        failure.own().unwrap_or_else(|(message, code)| Self::Launch { message, code })
     }
 }
 

@@ -5,7 +5,7 @@ use crate::event::Evaluation;
 use crate::ops::Pool;
 use crate::trainer::{Run, threads};
 use crate::worker::Worker;
-use crate::{Error, Result, evaluate};
+use crate::{Result, evaluate};
 use archipelago_comm::{Comm, Kind};
 use archipelago_graph::PartId;
 use std::path::Path;
@@ -35,13 +35,13 @@ impl Run<'_> {
         Ok(found.swap_remove(0))
     }
 
-    /// Predictions for all nodes with the weights of a checkpoint.
-    pub fn infer(&self, checkpoint: &Checkpoint, embeddings: bool) -> Result<Predictions> {
+    /// Predictions for all nodes with the weights of a checkpoint; `None` in all processes but the first.
+    pub fn infer(&self, checkpoint: &Checkpoint, embeddings: bool) -> Result<Option<Predictions>> {
         let mut found = self.launch(|comm| {
             let mut worker = self.restored(comm, checkpoint)?;
             predict(&mut worker, embeddings)
         })?;
-        found.swap_remove(0).ok_or_else(|| Error::Launch("rank 0 gathered no predictions".into()))
+        Ok(found.swap_remove(0))
     }
 
     fn restored(&self, comm: Comm, checkpoint: &Checkpoint) -> Result<Worker> {

@@ -12,6 +12,7 @@ use crate::tape::Input;
 use crate::view::Layout;
 use crate::worker::Worker;
 use archipelago_comm::Kind;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Rows that each layer of a step computes on all ranks, input rows first. Empty where batches vary.
@@ -23,9 +24,9 @@ pub fn active_rows(worker: &Worker) -> Result<Vec<u64>> {
     Ok(rows)
 }
 
-/// Memory that this process will need: the sum over its ranks.
+/// Memory that a process will need, the sum over its ranks: that of the process that needs most.
 pub fn need(worker: &Worker) -> Result<MemoryNeed> {
-    let items = [
+    let items: [_; ITEMS] = [
         ("graph", graph(worker)),
         ("features", features(worker)),
         ("activations", activations(worker)),
@@ -34,8 +35,13 @@ pub fn need(worker: &Worker) -> Result<MemoryNeed> {
         ("scratch", scratch(worker)),
         ("weights", 16 * worker.tape.parameters.count() as u64),
     ];
-    let mut bytes = items.map(|(_, bytes)| bytes);
-    worker.comm.all_reduce_sum_u64(&mut bytes, Kind::Control)?;
+    let of_ranks = worker.comm.all_gather(&items.map(|(_, bytes)| bytes), Kind::Control)?;
+    let mut of_processes: BTreeMap<usize, [u64; ITEMS]> = BTreeMap::new();
+    for (rank, bytes) in of_ranks.iter().enumerate() {
+        let sums = of_processes.entry(worker.comm.process_of(rank)).or_default();
+        sums.iter_mut().zip(bytes).for_each(|(sum, bytes)| *sum += bytes);
+    }
+    let bytes = of_processes.into_values().max_by_key(|bytes| bytes.iter().sum::<u64>()).unwrap_or_default();
     let mut need = MemoryNeed::default();
     need.add("program", PROGRAM);
     for ((what, _), bytes) in items.into_iter().zip(bytes) {
@@ -43,6 +49,9 @@ pub fn need(worker: &Worker) -> Result<MemoryNeed> {
     }
     Ok(need)
 }
+
+/// What a rank needs memory for.
+const ITEMS: usize = 7;
 
 /// The program itself: code, stacks, thread pools, allocator.
 const PROGRAM: u64 = 16 << 20;

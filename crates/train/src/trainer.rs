@@ -13,7 +13,8 @@ use crate::stopping::{Stopping, Verdict};
 use crate::strategy::{self, Strategy};
 use crate::worker::Worker;
 use crate::{Error, Result, evaluate};
-use archipelago_comm::{Comm, Config, Kind, LaunchError, Meters, launch};
+use archipelago_comm::terms::Fact;
+use archipelago_comm::{Comm, Job, Kind, Meters, launch};
 use archipelago_graph::store::Manifest;
 use archipelago_graph::{PartId, Store};
 use sha2::{Digest, Sha256};
@@ -38,6 +39,8 @@ pub struct Run<'a> {
     pub stop: &'a AtomicBool,
     /// The state to go on from.
     pub resume: Option<Checkpoint>,
+    /// The processes that share the work; the first one listens, answers and writes.
+    pub job: Job,
 }
 
 /// How a run ended.
@@ -58,7 +61,10 @@ impl Run<'_> {
         let entry = self.check()?;
         let pool = Pool::new(threads(&self.config));
         let mut endings = self.launch(|comm| {
-            let part = Arc::new(self.store.part(PartId(comm.rank() as u32))?);
+            comm.same_everywhere(&self.terms())?;
+            let part = PartId(comm.rank() as u32);
+            self.store.verify_part(part)?;
+            let part = Arc::new(self.store.part(part)?);
             let global = entry.behavior.global_batch;
             let worker = Worker::new(Rc::new(comm), part, Arc::clone(&self.config), pool.clone(), global)?;
             let strategy = (entry.build)(&worker)?;
@@ -83,11 +89,15 @@ impl Run<'_> {
     /// Runs `work` once per part, as ranks that can talk to each other.
     pub fn launch<T: Send>(&self, work: impl Fn(Comm) -> Result<T> + Sync) -> Result<Vec<T>> {
         let deadline = Duration::from_secs(self.config.exchange.deadline_secs);
-        let config = Config::threads(self.store.parts() as usize).with_deadline(deadline);
-        launch(&config, work).map_err(|failure| match failure {
-            LaunchError::Failed { error, .. } => error,
-            other => Error::Launch(other.to_string()),
-        })
+        let config = self.job.config(self.store.parts() as usize).with_deadline(deadline);
+        Ok(launch(&config, work)?)
+    }
+
+    /// What all processes must have alike before they train.
+    fn terms(&self) -> Vec<Fact> {
+        let resumed =
+            self.resume.as_ref().map_or("none".into(), |found| format!("epoch {}", found.state.epoch));
+        self.data_identity().into_iter().chain([("checkpoint".into(), resumed)]).collect()
     }
 
     /// Facts that tell this store from another: a run resumes on the same ones only.
@@ -190,10 +200,10 @@ impl<'a> Session<'a> {
         self.step += outcome.steps;
         let (loss, stop) = self.share(outcome.loss)?;
         let (secs, cpu_secs) = (wall.elapsed().as_secs_f64(), cpu_seconds() - cpu);
+        let (bytes_sent, cpu_secs) = self.costs(cpu_secs)?;
         if !loss.is_finite() {
             return Err(Error::NotFinite { epoch: self.epoch, step: self.step, what: "the loss".into() });
         }
-        let bytes_sent = self.bytes_sent()?;
         self.totals.losses.push(loss);
         self.totals.epoch_secs.push(secs);
         self.totals.epoch_cpu_secs.push(cpu_secs);
@@ -296,14 +306,18 @@ impl<'a> Session<'a> {
         self.wall_before + self.started.elapsed().as_secs_f64()
     }
 
-    /// Bytes that all ranks sent since the last call.
-    fn bytes_sent(&mut self) -> Result<BytesSent> {
-        let now = self.worker.comm.meters();
+    /// Bytes that all ranks sent since the last call, and the processor time of all processes, of which this one
+    /// took `cpu_secs`.
+    fn costs(&mut self, cpu_secs: f64) -> Result<(BytesSent, f64)> {
+        let comm = &self.worker.comm;
+        let now = comm.meters();
         let sent = now - std::mem::replace(&mut self.meters, now);
-        let mut bytes = Kind::ALL.map(|kind| sent[kind].bytes_sent);
-        self.worker.comm.all_reduce_sum_u64(&mut bytes, Kind::Control)?;
-        let [features, embeddings, gradients, weights, control] = bytes;
-        Ok(BytesSent { features, embeddings, gradients, weights, control })
+        let cpu_micros = if comm.leads_process() { (cpu_secs * 1e6) as u64 } else { 0 };
+        let [features, embeddings, gradients, weights, control] = Kind::ALL.map(|kind| sent[kind].bytes_sent);
+        let mut costs = [features, embeddings, gradients, weights, control, cpu_micros];
+        comm.all_reduce_sum_u64(&mut costs, Kind::Control)?;
+        let [features, embeddings, gradients, weights, control, cpu_micros] = costs;
+        Ok((BytesSent { features, embeddings, gradients, weights, control }, cpu_micros as f64 * 1e-6))
     }
 
     fn tell(&self, event: impl FnOnce() -> Event) {
@@ -334,7 +348,7 @@ impl<'a> Session<'a> {
                 classes: self.worker.part.classes() as u64,
                 train_nodes: self.worker.all_targets,
                 parts: u64::from(self.run.store.parts()),
-                processes: 1,
+                processes: self.run.job.processes() as u64,
                 threads: threads(config) as u64,
                 seed: config.train.seed,
                 epochs: config.train.epochs,
@@ -349,12 +363,14 @@ impl<'a> Session<'a> {
     fn summary(&self) -> Result<Summary> {
         let config = &self.run.config;
         let best = self.stopping.best();
+        let mut peak = [self.totals.peak_rss_bytes.max(peak_rss_bytes())];
+        self.worker.comm.all_reduce_max_u64(&mut peak, Kind::Control)?;
         Ok(Summary {
             strategy: config.strategy.name.clone(),
             model: config.model.name.clone(),
             dataset: self.run.store.manifest().dataset.clone(),
             parts: u64::from(self.run.store.parts()),
-            processes: 1,
+            processes: self.run.job.processes() as u64,
             threads: threads(config) as u64,
             seed: config.train.seed,
             epochs: self.epoch,
@@ -367,7 +383,7 @@ impl<'a> Session<'a> {
             epoch_secs_median: median(&self.totals.epoch_secs),
             epoch_cpu_secs_median: median(&self.totals.epoch_cpu_secs),
             wall_secs: self.wall_secs(),
-            peak_rss_bytes: self.totals.peak_rss_bytes.max(peak_rss_bytes()),
+            peak_rss_bytes: peak[0],
             bytes_sent: self.totals.bytes_sent,
             weights_sha256: weights_sha256(&self.worker.tape.parameters),
         })

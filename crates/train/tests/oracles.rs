@@ -4,6 +4,7 @@
 
 mod common;
 
+use archipelago_comm::Job;
 use archipelago_graph::dataset::{EdgeChunk, Features, Labels, MemoryEdges};
 use archipelago_graph::partition::PARTITIONERS;
 use archipelago_graph::{Dataset, Store};
@@ -242,10 +243,11 @@ fn predictions(store: &archipelago_graph::Store, config: &Arc<RunConfig>) -> Vec
         observer: &observer,
         stop: &stop,
         resume: None,
+        job: Job::alone(),
     };
     run.train().unwrap();
     let last = Checkpoint::load(folder.path(), Slot::Last).unwrap();
-    run.infer(&last, true).unwrap().scores
+    run.infer(&last, true).unwrap().unwrap().scores
 }
 
 /// Stops a run when it has heard of this epoch.
@@ -278,6 +280,7 @@ fn oracle_9_an_interrupted_and_resumed_run_ends_in_the_same_bits() {
             observer: &StopAfter(3, &stop),
             stop: &stop,
             resume: None,
+            job: Job::alone(),
         };
         // The stop is agreed on in the epoch after the one that was heard of.
         assert_eq!(run.train().unwrap(), Ending::Interrupted { epoch: 4 });

@@ -5,6 +5,7 @@ use super::session::{Folder, Which};
 use crate::terminal::table::facts;
 use crate::terminal::units;
 use crate::{interrupt, terminal};
+use archipelago_comm::Job;
 use archipelago_graph::Store;
 use archipelago_train::Run;
 use archipelago_train::event::Evaluation;
@@ -34,8 +35,12 @@ pub struct Args {
 /// Evaluates a run.
 pub fn run(args: Args) -> Outcome {
     interrupt::exit_at_once()?;
+    let job = Job::join()?;
     let trained = Trained::open(args.run, args.data, args.checkpoint)?;
-    let found = trained.run().evaluate(&trained.checkpoint)?;
+    let found = trained.run(job).evaluate(&trained.checkpoint)?;
+    if !job.leads() {
+        return Ok(ExitCode::SUCCESS);
+    }
     if args.json {
         terminal::print_json(&found)?;
     } else {
@@ -80,7 +85,7 @@ impl Trained {
     }
 
     /// The run that its weights are used in.
-    pub fn run(&self) -> Run<'_> {
+    pub fn run(&self, job: Job) -> Run<'_> {
         Run {
             config: Arc::clone(&self.config),
             store: &self.store,
@@ -88,6 +93,7 @@ impl Trained {
             observer: &(),
             stop: interrupt::stop_flag(),
             resume: None,
+            job,
         }
     }
 }

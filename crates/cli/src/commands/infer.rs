@@ -5,6 +5,7 @@ use super::evaluate::Trained;
 use super::session::Which;
 use crate::terminal::units;
 use crate::{interrupt, terminal};
+use archipelago_comm::Job;
 use archipelago_graph::predictions::{self, Columns, Table, Values};
 use archipelago_train::infer::Predictions;
 use archipelago_train::metric::argmax;
@@ -46,7 +47,9 @@ pub fn run(args: Args) -> Outcome {
     let format = predictions::format_of(&args.out)?;
     interrupt::exit_at_once()?;
     let trained = Trained::open(args.run, args.data, args.checkpoint)?;
-    let found = trained.run().infer(&trained.checkpoint, args.embeddings)?;
+    let Some(found) = trained.run(Job::join()?).infer(&trained.checkpoint, args.embeddings)? else {
+        return Ok(ExitCode::SUCCESS);
+    };
     let chosen = Chosen::new(&found, trained.store.manifest().labels.is_multi());
     let mut columns = Vec::new();
     if !format.single || !(args.scores || args.embeddings) {

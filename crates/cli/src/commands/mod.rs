@@ -14,6 +14,7 @@ mod evaluate;
 mod infer;
 mod dataset;
 mod session;
+mod team;
 
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Parser, Subcommand};

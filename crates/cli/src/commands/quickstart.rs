@@ -11,6 +11,7 @@ use super::train::resolve_data;
 use crate::terminal::passes::Passes;
 use crate::terminal::units;
 use crate::{interrupt, terminal};
+use archipelago_comm::Job;
 use archipelago_graph::read::{self, ReadOptions};
 use archipelago_graph::synthetic::{self, Request};
 use archipelago_graph::{Error, convert, partition};
@@ -174,7 +175,7 @@ impl Tour {
             Err(_) => Folder::create(&run, &self.config()?)?,
         };
         match folder.summary()? {
-            None => folder.train(false),
+            None => folder.train(false, Job::alone()),
             Some(summary) => {
                 terminal::say("  is there already, and finished");
                 session::show(&summary, None, false)?;
@@ -198,7 +199,7 @@ impl Tour {
         step(4, "Score the best weights on every split, with every neighbour");
         command(format_args!("archi evaluate {}", self.run().display()));
         let trained = Trained::open(self.run(), None, Which::Best)?;
-        let found = trained.run().evaluate(&trained.checkpoint)?;
+        let found = trained.run(Job::alone()).evaluate(&trained.checkpoint)?;
         terminal::print(evaluate::describe(&found))?;
         Ok(())
     }

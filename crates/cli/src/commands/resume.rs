@@ -3,6 +3,7 @@
 use super::Outcome;
 use super::session::{self, Folder};
 use crate::terminal;
+use archipelago_comm::Job;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -20,10 +21,14 @@ pub struct Args {
 /// Resumes a run.
 pub fn run(args: Args) -> Outcome {
     let folder = Folder::open(&args.run)?;
+    let job = Job::join()?;
     if let Some(summary) = folder.summary()? {
+        if !job.leads() {
+            return Ok(ExitCode::SUCCESS);
+        }
         terminal::say(format_args!("`{}` is finished already", args.run.display()));
         session::show(&summary, None, args.json)?;
         return Ok(ExitCode::SUCCESS);
     }
-    folder.train(args.json)
+    folder.train(args.json, job)
 }

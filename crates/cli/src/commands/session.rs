@@ -5,11 +5,13 @@
 
 use super::Outcome;
 use super::dataset::{Cut, Reading, beside, tell_notes};
+use super::team;
 use crate::failure::INTERRUPTED;
 use crate::terminal::passes::Passes;
 use crate::terminal::training::{self, Training};
 use crate::terminal::units;
 use crate::{interrupt, terminal};
+use archipelago_comm::Job;
 use archipelago_graph::partition::{Balance, Request};
 use archipelago_graph::store::layout;
 use archipelago_graph::{Error, Store, atomic};
@@ -22,6 +24,7 @@ use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The folder of a run.
 pub struct Folder {
@@ -148,14 +151,21 @@ impl Folder {
         Ok(())
     }
 
-    /// Trains to the end, from the last checkpoint if there is one, and shows the summary.
-    pub fn train(&self, json: bool) -> Outcome {
+    /// Trains to the end, from the last checkpoint if there is one, and shows the summary. The first process of the
+    /// job prepares the folder, and holds its lock; the others wait for it.
+    pub fn train(&self, json: bool, job: Job) -> Outcome {
         interrupt::answer_with("stopping after this epoch")?;
-        let _held = self.lock()?;
         let config = Arc::new(self.config()?);
-        let store = self.store(&config)?;
+        let deadline = Duration::from_secs(config.exchange.deadline_secs);
+        let (_held, store) = team::together(&job, deadline, |comm| {
+            let prepared = comm.led_by_first(|| anyhow::Ok((self.lock()?, self.store(&config)?)))?;
+            match prepared {
+                Some((held, store)) => Ok((Some(held), store)),
+                None => Ok((None, self.store(&config)?)),
+            }
+        })?;
         let log = self.path.join("events.jsonl");
-        let log = if config.output.events { Some(EventLog::open(&log)?) } else { None };
+        let log = if config.output.events && job.leads() { Some(EventLog::open(&log)?) } else { None };
         let observer = Training::new(log);
         let mut run = Run {
             config,
@@ -164,6 +174,7 @@ impl Folder {
             observer: &observer,
             stop: interrupt::stop_flag(),
             resume: None,
+            job,
         };
         if Slot::Last.path(&self.path).exists() {
             let checkpoint = Checkpoint::load(&self.path, Slot::Last)?;
@@ -173,6 +184,8 @@ impl Folder {
         let ending = run.train();
         let stated = observer.finish();
         match ending? {
+            Ending::Interrupted { .. } if !job.leads() => Ok(ExitCode::from(INTERRUPTED)),
+            Ending::Finished(_) if !job.leads() => Ok(ExitCode::SUCCESS),
             Ending::Interrupted { epoch } => {
                 let path = self.path.display();
                 terminal::say(format_args!("stopped after epoch {epoch}; `archi resume {path}` continues"));

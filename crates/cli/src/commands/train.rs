@@ -2,7 +2,9 @@
 
 use super::Outcome;
 use super::session::{Folder, cut_of, is_store};
+use super::team;
 use crate::{failure, terminal};
+use archipelago_comm::{Comm, Job};
 use archipelago_graph::partition::PARTITIONERS;
 use archipelago_graph::{Error, Store};
 use archipelago_train::model;
@@ -10,6 +12,7 @@ use archipelago_train::run::RunConfig;
 use archipelago_train::strategy;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 /// The largest number that a run file can hold.
 const TOML_MAX: u64 = i64::MAX as u64;
@@ -40,9 +43,9 @@ pub struct Args {
     /// How many parts to cut a dataset into
     #[arg(long, value_name = "P", value_parser = clap::value_parser!(u64).range(1..=u64::from(u32::MAX)))]
     parts: Option<u64>,
-    /// How many processes
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    processes: u64,
+    /// How many processes of an MPI job share the work; `archi launch -n N` starts them
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    processes: Option<u64>,
     /// Threads of a process; 0 for one per core
     #[arg(long, value_name = "T")]
     threads: Option<u64>,
@@ -86,11 +89,6 @@ impl Args {
     }
 
     fn config(&self) -> anyhow::Result<RunConfig> {
-        if self.processes != 1 {
-            return Err(Error::usage(format!("expected 1 process, found {}", self.processes))
-                .with_hint("this version runs in one process, one rank per part; raise `--parts` and `--threads` instead")
-                .into());
-        }
         self.strategy.as_deref().map(strategy::find).transpose()?;
         self.model.as_deref().map(model::find).transpose()?;
         let config = RunConfig::from_sources(self.file.as_deref(), &self.assignments())?;
@@ -99,9 +97,25 @@ impl Args {
     }
 }
 
+impl Args {
+    /// Refuses `--processes` where the job has another number of them.
+    fn check_processes(&self, job: &Job) -> anyhow::Result<()> {
+        let found = job.processes() as u64;
+        if self.processes.is_none_or(|wanted| wanted == found) {
+            return Ok(());
+        }
+        let wanted = self.processes.unwrap_or(1);
+        Err(Error::usage(format!("expected {wanted} processes, found {found}"))
+            .with_hint(format!(
+                "start them with `archi launch -n {wanted} -- train …`, or by `mpirun -n {wanted}`"
+            ))
+            .into())
+    }
+}
+
 /// Trains.
 pub fn run(args: Args) -> Outcome {
-    let mut config = args.config()?;
+    let config = args.config()?;
     if args.print_config {
         terminal::print(config.to_toml().trim_end())?;
         return Ok(ExitCode::SUCCESS);
@@ -110,24 +124,40 @@ pub fn run(args: Args) -> Outcome {
     if config.output.path.is_empty() {
         return Err(missing("a folder for the results", "--out RUN", "output.path"));
     }
-    Folder { path: out.clone() }.refuse_taken()?;
-    resolve_data(&mut config)?;
-    if !is_store(Path::new(&config.data.path)) {
-        cut_of(&config, &out)?;
-    }
-    strategy::check(&config, config.data.parts as u32)?;
-    let folder = Folder::create(&out, &config)?;
-    let code = folder.train(args.json).inspect_err(|error| {
+    let job = Job::join()?;
+    args.check_processes(&job)?;
+    let deadline = Duration::from_secs(config.exchange.deadline_secs);
+    team::together(&job, deadline, |comm| prepare(comm, &config, &out))?;
+    let folder = Folder { path: out.clone() };
+    let code = folder.train(args.json, job).inspect_err(|error| {
         // Bad input leaves nothing behind, so that the same command works once it is mended.
-        if failure::is_bad_input(error) {
+        if failure::is_bad_input(error) && job.leads() {
             let _ = std::fs::remove_dir_all(&out);
         }
     })?;
-    if code == ExitCode::SUCCESS {
+    if code == ExitCode::SUCCESS && job.leads() {
         terminal::say(format_args!("results are in `{}`; next, for example:", out.display()));
         terminal::say(format_args!("  archi infer {} --out predictions.csv", out.display()));
     }
     Ok(code)
+}
+
+/// Checks everything that can be checked before anything is written, on every process of the job, and that all of
+/// them mean the same run; then makes its folder.
+fn prepare(comm: &Comm, config: &RunConfig, out: &Path) -> anyhow::Result<()> {
+    let mut config = config.clone();
+    if comm.rank() == 0 {
+        Folder { path: out.to_path_buf() }.refuse_taken()?;
+    }
+    resolve_data(&mut config)?;
+    if !is_store(Path::new(&config.data.path)) {
+        cut_of(&config, out)?;
+    }
+    strategy::check(&config, config.data.parts as u32)?;
+    team::enough_parts(comm.size(), config.data.parts)?;
+    comm.same_everywhere(&team::terms(&config)?)?;
+    comm.led_by_first(|| Folder::create(out, &config))?;
+    Ok(())
 }
 
 /// Checks that the data is there, and writes down where it is and how many parts it has, whatever folder a resumed

@@ -65,6 +65,15 @@ pub struct Abort {
     pub rank: usize,
     /// What it said.
     pub message: String,
+    /// The exit code that goes with it.
+    pub code: u8,
+}
+
+impl Abort {
+    /// The failure of `rank` while running.
+    pub fn new(rank: usize, message: impl Into<String>) -> Self {
+        Self { rank, message: message.into(), code: 1 }
+    }
 }
 
 /// Why a frame did not come.

@@ -59,11 +59,11 @@ impl Mpi {
     }
 
     /// Tells every other process.
-    fn tell_all(&self, what: What, text: &str) {
+    fn tell_all(&self, what: What, code: u8, text: &str) {
         for process in (0..self.owner.processes).filter(|&process| process != self.owner.process) {
             let mut frame = self.frame(text.len());
             frame.bytes_mut().copy_from_slice(text.as_bytes());
-            self.owner.send(process, self.route(what, 0, 0), frame);
+            self.owner.send(process, self.route(what, 0, code.into()), frame);
         }
     }
 }
@@ -106,10 +106,8 @@ impl Transport for Mpi {
     }
 
     fn abort(&self, reason: Abort) {
-        let Abort { rank, message } = &reason;
-        let news = *rank == self.rank && self.session.aborted().is_none();
-        if news {
-            self.tell_all(What::Abort, message);
+        if self.session.aborted().is_none() {
+            self.tell_all(What::Abort, reason.code, &reason.message);
         }
         self.session.abort(reason);
     }
@@ -119,14 +117,14 @@ impl Transport for Mpi {
     }
 
     fn finish(&self) {
-        self.tell_all(What::Finish, "");
+        self.tell_all(What::Finish, 0, "");
         self.session.finish(self.rank);
     }
 
     fn close(&self, deadline: Instant) {
         if let Err(late) = self.session.wait_for_all(deadline) {
             self.owner.distrust();
-            self.abort(Abort { rank: self.rank, message: late });
+            self.abort(Abort::new(self.rank, late));
         }
     }
 }

@@ -77,7 +77,7 @@ fn a_panic_of_one_rank_ends_all_in_every_exchange_and_keeps_its_message() {
         |name, failure| {
             let here = LaunchError::Panicked { rank: 1, message: "index 7 out of range".into() };
             let elsewhere =
-                LaunchError::Aborted { rank: 1, message: "panicked: index 7 out of range".into() };
+                LaunchError::Aborted { rank: 1, message: "panicked: index 7 out of range".into(), code: 1 };
             assert!(failure == here || in_job() && failure == elsewhere, "{name}: {failure:?}");
         },
     );
@@ -272,7 +272,7 @@ fn a_failure_that_a_rank_hides_is_told_nevertheless() {
     };
     fails_on_all_transports(2, work, |failure| {
         let message = "out of patience".into();
-        assert_eq!(failure, LaunchError::Aborted { rank: 0, message });
+        assert_eq!(failure, LaunchError::Aborted { rank: 0, message, code: 1 });
     });
 }
 

@@ -1,6 +1,6 @@
 //! What every test here needs: the transports there are, and a watchdog.
 
-use archipelago_comm::{Comm, Config, Error, Job, LaunchError, launch};
+use archipelago_comm::{Comm, Config, Error, Failure, Job, LaunchError, launch};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
@@ -35,7 +35,7 @@ pub fn configs(ranks: usize) -> impl Iterator<Item = Config> {
 
 /// Whether `failure` is `error` of `rank`: the error itself where the rank lives, its words in other processes.
 pub fn is_failure_of(failure: &LaunchError<Error>, rank: usize, error: &Error) -> bool {
-    let elsewhere = LaunchError::Aborted { rank, message: error.to_string() };
+    let elsewhere = LaunchError::Aborted { rank, message: error.to_string(), code: error.exit_code() };
     *failure == LaunchError::Failed { rank, error: error.clone() } || in_job() && *failure == elsewhere
 }
 

@@ -25,6 +25,7 @@ pub use traffic::Traffic;
 pub use verify::{VerifyReport, verify};
 pub use write::{Meta, write};
 
+use crate::progress::Silent;
 use crate::{Error, PartId, Result};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -76,6 +77,13 @@ impl Store {
             )));
         }
         Part::open(&self.path, &self.manifest, self.starts.clone(), id)
+    }
+
+    /// Recomputes the checksums of the files of part `id`: what a run reads is what was written.
+    pub fn verify_part(&self, id: PartId) -> Result<()> {
+        let Some(part) = self.manifest.parts.get(id.0 as usize) else { return Ok(()) };
+        let folder = self.path.join(layout::part_folder(id.0));
+        part.files.iter().try_for_each(|(name, entry)| verify::check_sum(&folder.join(name), entry, &Silent))
     }
 
     /// The user's own node names by original id, if the dataset had any.

@@ -56,7 +56,7 @@ pub fn verify(path: &Path, progress: &dyn Progress) -> Result<VerifyReport> {
     })
 }
 
-fn check_sum(path: &Path, entry: &FileEntry, progress: &dyn Progress) -> Result<()> {
+pub(super) fn check_sum(path: &Path, entry: &FileEntry, progress: &dyn Progress) -> Result<()> {
     let mut file = File::open(path).map_err(Error::io("open", path))?;
     let mut hash = Xxh3::new();
     let mut buffer = vec![0u8; 1 << 20];

@@ -4,6 +4,7 @@ use super::*;
 use crate::optimizer::Optimizer;
 use crate::parameters::Parameter;
 use crate::run::TrainSection;
+use archipelago_comm::Failure;
 use std::fs;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};

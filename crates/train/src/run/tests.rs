@@ -1,6 +1,7 @@
 //! What users may write, and what they hear when they write something else.
 
 use super::*;
+use archipelago_comm::Failure;
 use proptest::prelude::*;
 
 fn parse(text: &str) -> Result<RunConfig> {

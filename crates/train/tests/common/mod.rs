@@ -1,7 +1,7 @@
 //! Graphs, stores and runs for the tests of training.
 #![allow(dead_code)]
 
-use archipelago_comm::{Config, launch};
+use archipelago_comm::{Config, Job, launch};
 use archipelago_graph::dataset::{Dataset, EdgeChunk, EdgeColumns, Features, Labels, MemoryEdges, Splits};
 use archipelago_graph::partition::{self, Request};
 use archipelago_graph::progress::Silent;
@@ -114,6 +114,7 @@ pub fn train(store: &Store, config: &Arc<RunConfig>) -> archipelago_train::event
         observer: &observer,
         stop: &stop,
         resume: None,
+        job: Job::alone(),
     };
     match run.train().unwrap() {
         Ending::Finished(summary) => *summary,

@@ -252,7 +252,7 @@ impl Loop {
         self.orders.distrust.store(true, Ordering::Relaxed);
         if let Some(session) = &self.session {
             let rank = session.local().start;
-            session.abort(Abort { rank, message: format!("the exchange between processes failed: {cause}") });
+            session.abort(Abort::new(rank, format!("the exchange between processes failed: {cause}")));
         }
     }
 

@@ -34,7 +34,7 @@ pub(super) struct Route {
     pub from: u32,
     /// The rank that is to get it.
     pub to: u32,
-    /// The number of its tag.
+    /// The number of its tag; of an abort, the exit code.
     pub tag: u32,
     /// The length of the payload: the wire carries whole lines.
     bytes: u64,

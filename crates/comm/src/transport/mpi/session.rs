@@ -89,11 +89,11 @@ impl Session {
             (What::Message, Some(mailbox), Some(tag)) => mailbox.deliver(from, tag, frame),
             (What::Message, ..) => {
                 let message = format!("sent a message to rank {to}, which is not in this process");
-                self.abort(Abort { rank: from, message });
+                self.abort(Abort::new(from, message));
             }
             (What::Abort, ..) => {
                 let message = String::from_utf8_lossy(frame.bytes()).into_owned();
-                self.abort(Abort { rank: from, message });
+                self.abort(Abort { rank: from, message, code: route.tag as u8 });
             }
             (What::Finish, ..) => self.finish(from),
         }
