@@ -3,7 +3,7 @@
 //! 2: bad usage or bad input, nothing was started; 1: failed while running; 130: interrupted.
 
 use crate::terminal;
-use archipelago_comm::{Error as CommError, Failure};
+use archipelago_comm::{Error as CommError, Failure, Job};
 use archipelago_graph::Error as GraphError;
 use archipelago_train::Error as TrainError;
 use archipelago_train::error::graph_exit_code;
@@ -20,6 +20,9 @@ pub fn report(error: anyhow::Error) -> ExitCode {
     if is_closed_pipe(&error) {
         return ExitCode::SUCCESS;
     }
+    if is_echo(&error) {
+        return ExitCode::from(exit_code(&error));
+    }
     let message = error.to_string();
     let code = exit_code(&error);
     if code == INTERRUPTED {
@@ -28,6 +31,12 @@ pub fn report(error: anyhow::Error) -> ExitCode {
         terminal::say(format_args!("{}: {message}", terminal::red("error")));
     }
     ExitCode::from(code)
+}
+
+/// What another process of the job failed of: the first process tells the user, the others only their logs.
+fn is_echo(error: &anyhow::Error) -> bool {
+    let elsewhere = matches!(error.downcast_ref(), Some(TrainError::Launch { .. }));
+    elsewhere && Job::marked_process().is_some_and(|process| process > 0) && !terminal::is_log()
 }
 
 /// Whoever reads our stdout has seen enough, as in `archi list | head -3`.

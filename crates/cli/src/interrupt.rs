@@ -1,7 +1,11 @@
 //! Ctrl-C and SIGTERM: the first asks the work at hand to stop in order, the second ends the program at once.
+//!
+//! In a job, mpirun answers Ctrl-C by killing its processes, but hands SIGUSR1 on to them: that asks to stop too, and
+//! so may a batch system before it ends a job (Slurm: `--signal=USR1@120`).
 
 use crate::failure::INTERRUPTED;
 use crate::terminal;
+use archipelago_comm::Job;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -31,6 +35,15 @@ pub fn exit_at_once() -> anyhow::Result<()> {
     install(None)
 }
 
+/// From now on SIGUSR1 asks to stop as well.
+pub fn obey_usr1() {
+    extern "C" fn ask(_: libc::c_int) {
+        STOP.store(true, Ordering::Relaxed);
+    }
+    // SAFETY: the handler only stores into an atomic.
+    unsafe { libc::signal(libc::SIGUSR1, ask as *const () as libc::sighandler_t) };
+}
+
 fn install(answer: Option<&'static str>) -> anyhow::Result<()> {
     *ANSWER.lock().unwrap_or_else(PoisonError::into_inner) = answer;
     match ctrlc::set_handler(on_signal) {
@@ -42,6 +55,8 @@ fn install(answer: Option<&'static str>) -> anyhow::Result<()> {
 fn on_signal() {
     let answer = *ANSWER.lock().unwrap_or_else(PoisonError::into_inner);
     match answer {
+        // In a job, mpirun sends SIGTERM to what is left of it: nobody asked.
+        Some(_) if Job::marked_process().is_some() => STOP.store(true, Ordering::Relaxed),
         Some(answer) if !STOP.swap(true, Ordering::Relaxed) => {
             terminal::say(format_args!("{answer}; press again to stop at once"));
         }

@@ -13,8 +13,7 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     failure::speak_plainly_on_panic();
-    let commands::Archi { command } = commands::Archi::parse();
-    match command.run() {
+    match commands::Archi::parse().run() {
         Ok(code) => code,
         Err(error) => failure::report(error),
     }

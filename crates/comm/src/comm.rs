@@ -6,7 +6,7 @@
 
 use crate::envelope::Envelope;
 use crate::transport::{Abort, Interruption, Transport};
-use crate::{Error, Frame, Kind, Meters, Result, Tag, lock};
+use crate::{Error, Failure, Frame, Kind, Meters, Result, Tag, lock};
 use std::fmt;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
@@ -149,7 +149,8 @@ impl Comm {
     /// Ends the exchange for all ranks with this error, and hands it back.
     pub(crate) fn fail(&self, error: Error) -> Error {
         if !matches!(error, Error::Aborted { .. }) {
-            self.abort(error.to_string());
+            let (rank, message) = (self.rank(), error.to_string());
+            self.transport.abort(Abort { rank, message, code: error.exit_code() });
         }
         error
     }

@@ -29,6 +29,11 @@ impl Job {
         Self { process: 0, processes: 1, transport: threads::ENTRY.name }
     }
 
+    /// Which process this is, as its launcher says, before the job is joined; `None` outside a job.
+    pub fn marked_process() -> Option<usize> {
+        MARKS.iter().find_map(|(rank, _)| env::var(rank).ok()?.parse().ok())
+    }
+
     /// The job that this process was started in, joined.
     pub fn join() -> Result<Self> {
         let marked = MARKS.into_iter().find(|(rank, _)| env::var_os(rank).is_some());

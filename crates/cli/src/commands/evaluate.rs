@@ -9,7 +9,7 @@ use archipelago_comm::Job;
 use archipelago_graph::Store;
 use archipelago_train::Run;
 use archipelago_train::event::Evaluation;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -30,6 +30,13 @@ pub struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
+}
+
+impl Args {
+    /// The folder of the run.
+    pub fn folder(&self) -> &Path {
+        &self.run
+    }
 }
 
 /// Evaluates a run.

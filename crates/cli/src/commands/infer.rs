@@ -9,7 +9,7 @@ use archipelago_comm::Job;
 use archipelago_graph::predictions::{self, Columns, Table, Values};
 use archipelago_train::infer::Predictions;
 use archipelago_train::metric::argmax;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Flags of `archi infer`.
@@ -40,6 +40,13 @@ pub struct Args {
     /// Which weights
     #[arg(long, value_enum, default_value_t = Which::Best)]
     checkpoint: Which,
+}
+
+impl Args {
+    /// The folder of the run.
+    pub fn folder(&self) -> &Path {
+        &self.run
+    }
 }
 
 /// Predicts.

@@ -12,12 +12,15 @@ mod train;
 mod resume;
 mod evaluate;
 mod infer;
+mod launch;
 mod dataset;
 mod session;
 mod team;
 
+use archipelago_comm::Job;
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Parser, Subcommand};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// What a command comes to: an exit code, or an error that `main` reports.
@@ -37,6 +40,19 @@ pub struct Archi {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
+    /// Where `archi launch` wants the logs of its processes.
+    #[arg(long, hide = true, value_name = "FOLDER")]
+    log_folder: Option<PathBuf>,
+}
+
+impl Archi {
+    /// Does what the command line says.
+    pub fn run(self) -> Outcome {
+        if let (Some(folder), Some(process)) = (&self.log_folder, Job::marked_process()) {
+            launch::write_own_log(folder, process)?;
+        }
+        self.command.run()
+    }
 }
 
 /// The commands, in the order in which a user meets them.
@@ -66,11 +82,12 @@ pub enum Command {
     Evaluate(evaluate::Args),
     /// Write the predictions of a trained model
     Infer(infer::Args),
+    /// Start a command as the processes of an MPI job, on one host or several
+    Launch(launch::Args),
 }
 
 impl Command {
-    /// Does it.
-    pub fn run(self) -> Outcome {
+    fn run(self) -> Outcome {
         match self {
             Self::Quickstart(args) => quickstart::run(args),
             Self::List(args) => list::run(args),
@@ -84,6 +101,7 @@ impl Command {
             Self::Resume(args) => resume::run(args),
             Self::Evaluate(args) => evaluate::run(args),
             Self::Infer(args) => infer::run(args),
+            Self::Launch(args) => launch::run(args),
         }
     }
 }

@@ -4,7 +4,7 @@ use super::Outcome;
 use super::session::{self, Folder};
 use crate::terminal;
 use archipelago_comm::Job;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Flags of `archi resume`.
@@ -16,6 +16,13 @@ pub struct Args {
     /// Print the summary as JSON
     #[arg(long)]
     json: bool,
+}
+
+impl Args {
+    /// The folder of the run.
+    pub fn folder(&self) -> &Path {
+        &self.run
+    }
 }
 
 /// Resumes a run.

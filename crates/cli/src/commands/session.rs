@@ -155,6 +155,7 @@ impl Folder {
     /// job prepares the folder, and holds its lock; the others wait for it.
     pub fn train(&self, json: bool, job: Job) -> Outcome {
         interrupt::answer_with("stopping after this epoch")?;
+        interrupt::obey_usr1();
         let config = Arc::new(self.config()?);
         let deadline = Duration::from_secs(config.exchange.deadline_secs);
         let (_held, store) = team::together(&job, deadline, |comm| {

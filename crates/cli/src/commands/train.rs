@@ -98,6 +98,15 @@ impl Args {
 }
 
 impl Args {
+    /// Where the results go.
+    pub fn out_folder(&self) -> anyhow::Result<PathBuf> {
+        let config = self.config()?;
+        match config.output.path.is_empty() {
+            true => Err(missing("a folder for the results", "--out RUN", "output.path")),
+            false => Ok(PathBuf::from(config.output.path)),
+        }
+    }
+
     /// Refuses `--processes` where the job has another number of them.
     fn check_processes(&self, job: &Job) -> anyhow::Result<()> {
         let found = job.processes() as u64;

@@ -10,6 +10,7 @@ pub mod training;
 use std::fmt::Display;
 use std::io::{IsTerminal, Write, stderr, stdout};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Writes a line about the work to stderr. A closed stderr is no reason to stop.
 pub fn say(line: impl Display) {
@@ -33,6 +34,19 @@ pub fn is_watched() -> bool {
     static WATCHED: OnceLock<bool> = OnceLock::new();
     *WATCHED
         .get_or_init(|| stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb"))
+}
+
+/// Set when what this process says goes into a log of its own.
+static LOG: AtomicBool = AtomicBool::new(false);
+
+/// From now on what this process says goes into a log of its own.
+pub fn become_log() {
+    LOG.store(true, Ordering::Relaxed);
+}
+
+/// Whether what this process says goes into a log of its own.
+pub fn is_log() -> bool {
+    LOG.load(Ordering::Relaxed)
 }
 
 /// `text`, standing out, where stderr shows it.

@@ -1,0 +1,107 @@
+//! A job gives the numbers of one process, and its meters agree with the kernel's.
+
+use crate::bench::finish;
+use crate::setting::{Setting, script};
+
+const MODELS: [&str; 3] = [
+    "--model gcn",
+    "--model sage --set model.norm=layer",
+    "--model gat --set model.heads=2 --set model.norm=batch",
+];
+
+fn train(model: &str, threads: u32, out: &str) -> String {
+    format!("train --data store {model} --epochs 8 --threads {threads} --out {out}")
+}
+
+#[test]
+fn oracle_8_any_number_of_processes_and_threads_gives_the_same_bits() {
+    let setting = Setting::new(600);
+    for (m, model) in MODELS.into_iter().enumerate() {
+        setting.done(&train(model, 1, &format!("alone-{m}")));
+        let digest = setting.bench.digest(&format!("alone-{m}"));
+        for (processes, threads) in [(1, 2), (2, 1), (2, 3), (4, 1)] {
+            let out = format!("job-{m}-{processes}-{threads}");
+            setting.done(&setting.launch(processes, "", &train(model, threads, &out)));
+            assert_eq!(
+                setting.bench.digest(&out),
+                digest,
+                "{model}, {processes} processes, {threads} threads"
+            );
+        }
+    }
+}
+
+#[test]
+fn oracle_8_a_cluster_gives_the_bits_of_one_process() {
+    let Some(setting) = Setting::on_cluster(600, "1gbit") else { return };
+    for (m, model) in MODELS.into_iter().enumerate() {
+        setting.done(&train(model, 1, &format!("alone-{m}")));
+        setting.done(&setting.launch(4, "", &train(model, 1, &format!("cluster-{m}"))));
+        let digests = [format!("alone-{m}"), format!("cluster-{m}")].map(|run| setting.bench.digest(&run));
+        assert_eq!(digests[0], digests[1], "{model}");
+    }
+}
+
+#[test]
+fn a_job_evaluates_and_infers_what_one_process_does() {
+    let setting = Setting::new(600);
+    setting.done(&setting.launch(2, "", &train(MODELS[0], 1, "run")));
+    let scores = |line: &str| setting.done(line).stdout.split("\"secs\"").next().unwrap().to_owned();
+    assert_eq!(scores(&setting.launch(2, "", "evaluate run --json")), scores("evaluate run --json"));
+    setting.done("infer run --scores --out alone.csv");
+    setting.done(&setting.launch(4, "", "infer run --scores --out job.csv"));
+    let read = |name: &str| std::fs::read_to_string(setting.bench.path(name)).unwrap();
+    assert_eq!(read("job.csv"), read("alone.csv"));
+}
+
+#[test]
+fn a_dataset_is_cut_by_one_process_for_all() {
+    let setting = Setting::new(600);
+    setting.done("train --data data --parts 3 --epochs 5 --out alone");
+    setting.done(&setting.launch(3, "", "train --data data --parts 3 --epochs 5 --out job"));
+    assert_eq!(setting.bench.digest("job"), setting.bench.digest("alone"));
+}
+
+/// Bytes that our meters count in a run, without the envelopes of messages.
+fn metered(setting: &Setting, run: &str) -> u64 {
+    let summary = std::fs::read_to_string(setting.bench.path(run).join("summary.json")).unwrap();
+    let summary: serde_json::Value = serde_json::from_str(&summary).unwrap();
+    summary["bytes_sent"].as_object().unwrap().values().map(|bytes| bytes.as_u64().unwrap()).sum()
+}
+
+/// Bytes that all hosts have sent, as the kernel counts them.
+fn counted() -> u64 {
+    let sent = |line: &str| line.split_whitespace().nth(2)?.parse::<u64>().ok();
+    script(&["bytes"]).lines().filter_map(sent).sum()
+}
+
+#[test]
+fn our_meters_agree_with_the_counters_of_the_kernel() {
+    let Some(setting) = Setting::on_cluster(20_000, "1gbit") else { return };
+    let line = "train --data store --model sage --set model.hidden=256 --set train.eval_every=100 --threads 1 --epochs";
+    let mut seen = Vec::new();
+    // The difference of two lengths: starting MPI and setting up ranks costs the same in both.
+    for epochs in [5, 25] {
+        let (out, before) = (format!("run-{epochs}"), counted());
+        setting.done(&setting.launch(4, "", &format!("{line} {epochs} --out {out}")));
+        seen.push((metered(&setting, &out), counted() - before));
+    }
+    let (ours, kernel) = (seen[1].0 - seen[0].0, seen[1].1 - seen[0].1);
+    let ratio = kernel as f64 / ours as f64;
+    eprintln!("20 epochs: {ours} bytes by our meters, {kernel} by the kernel's, ratio {ratio:.4}");
+    assert!((0.99..1.05).contains(&ratio), "{ours} by our meters, {kernel} by the kernel's");
+}
+
+#[test]
+fn ctrl_c_stops_a_job_with_a_checkpoint() {
+    let setting = Setting::new(1500);
+    setting.done("train --data store --epochs 60 --out whole");
+    let job = setting.start(&setting.launch(2, "", "train --data store --epochs 60 --out run"));
+    crate::bench::wait_until("the first epoch", || crate::bench::epochs(&setting.bench.path("run")) > 0);
+    crate::bench::signal(&job, "INT");
+    let stopped = finish(job);
+    assert_eq!(stopped.code, Some(130), "{}", stopped.stderr);
+    assert!(stopped.stderr.contains("asking all processes to stop after this epoch"), "{}", stopped.stderr);
+    setting.done(&setting.launch(4, "", "resume run"));
+    assert_eq!(setting.bench.digest("run"), setting.bench.digest("whole"));
+}
