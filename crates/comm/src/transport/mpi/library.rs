@@ -3,41 +3,66 @@
 //! `rsmpi`'s own requests borrow their buffers for a lexical scope; ours are owned by flights that end in any order,
 //! so this file speaks to the C interface that `rsmpi` binds. Only the owner thread may call it.
 
+use super::route::Route;
 use crate::{Frame, Pool};
 use mpi::ffi;
 use mpi::raw::AsRaw;
 use mpi::topology::Communicator;
 use mpi::traits::Equivalence;
+use std::collections::VecDeque;
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 
-/// The one MPI tag of our messages: the route on the frame says the rest.
-const TAG: c_int = 1;
+/// A frame that goes as one message.
+const WHOLE: c_int = 1;
+/// The first line of a frame that goes in pieces: its route says how long it is.
+const HEAD: c_int = 2;
+/// The next piece of such a frame.
+const PIECE: c_int = 3;
+
+/// The longest message, in lines. Long messages are agreed on by sender and receiver before they flow, and what they
+/// say of one direction queues behind the data of the other: in one piece, two hosts that send to each other reach half
+/// the rate of their link. Pieces of this size flow at once.
+const LONGEST: usize = 61_440 / Frame::LINE;
 
 /// The library, initialised. Not `Send`: it stays on the thread that initialised it.
 pub(super) struct Library {
     universe: mpi::environment::Universe,
     world: ffi::MPI_Comm,
-    /// One line of a frame, so that counts stay far below 2^31.
+    /// One line of a frame.
     line: ffi::MPI_Datatype,
 }
 
 /// What the library said went wrong.
 pub(super) type Result<T> = std::result::Result<T, String>;
 
-/// A frame that is on its way: the library reads or writes it until `landed` says so.
+/// A frame that is on its way: the library reads or writes it until all its pieces have landed.
 pub(super) struct Flight {
-    request: ffi::MPI_Request,
+    requests: VecDeque<ffi::MPI_Request>,
     frame: Frame,
+    /// Lines for which there is no request yet.
+    missing: usize,
     /// The process at the other side.
     pub peer: usize,
 }
 
 impl Flight {
+    fn new(frame: Frame, peer: usize) -> Self {
+        Self { requests: VecDeque::new(), missing: frame.lines().len() / Frame::LINE, frame, peer }
+    }
+
     /// The frame, once the library is done with it.
     pub fn into_frame(self) -> Frame {
         self.frame
+    }
+
+    /// Where the next piece of `lines` lines begins; the flight counts on a request for it.
+    fn next(&mut self, lines: usize) -> *mut u8 {
+        let bytes = self.frame.lines_mut();
+        let at = bytes.len() - self.missing * Frame::LINE;
+        self.missing -= lines;
+        bytes[at..at + lines * Frame::LINE].as_mut_ptr()
     }
 }
 
@@ -73,51 +98,98 @@ impl Library {
 
     /// Starts to send `frame`.
     pub fn send(&self, to: usize, frame: Frame) -> Result<Flight> {
-        let lines = frame.lines();
-        let count = count(lines.len() / Frame::LINE)?;
-        let mut request = MaybeUninit::uninit();
-        // SAFETY: the flight owns the frame, whose bytes stay in place on the heap until the request is done.
-        let code = unsafe {
-            let (to, start) = (to as c_int, lines.as_ptr().cast());
-            ffi::MPI_Isend(start, count, self.line, to, TAG, self.world, request.as_mut_ptr())
-        };
-        checked(code)?;
-        // SAFETY: written by the successful call.
-        Ok(Flight { request: unsafe { request.assume_init() }, frame, peer: to })
+        let mut flight = Flight::new(frame, to);
+        let lines = flight.missing;
+        if lines <= LONGEST {
+            self.send_piece(&mut flight, lines, WHOLE)?;
+            return Ok(flight);
+        }
+        self.send_piece(&mut flight, 1, HEAD)?;
+        while flight.missing > 0 {
+            let lines = flight.missing.min(LONGEST);
+            self.send_piece(&mut flight, lines, PIECE)?;
+        }
+        Ok(flight)
     }
 
-    /// Starts to receive the next message of any process, if there is one.
-    pub fn receive(&self, pool: &Arc<Pool>) -> Result<Option<Flight>> {
+    fn send_piece(&self, flight: &mut Flight, lines: usize, tag: c_int) -> Result<()> {
+        let start = flight.next(lines).cast();
+        let mut request = MaybeUninit::uninit();
+        // SAFETY: the flight owns the frame, whose bytes stay in place on the heap until the request is done.
+        let request = unsafe {
+            let (to, lines) = (flight.peer as c_int, lines as c_int);
+            checked(ffi::MPI_Isend(start, lines, self.line, to, tag, self.world, request.as_mut_ptr()))?;
+            request.assume_init()
+        };
+        flight.requests.push_back(request);
+        Ok(())
+    }
+
+    /// Starts to receive the next message of any process, if there is one: a new flight, or the next piece of the last
+    /// one from the same process in `flights`. Whether there was one.
+    pub fn receive(&self, pool: &Arc<Pool>, flights: &mut [VecDeque<Flight>]) -> Result<bool> {
         let (mut found, mut lines) = (0, 0);
         let (mut message, mut status) = (MaybeUninit::uninit(), MaybeUninit::<ffi::MPI_Status>::uninit());
+        let any = (
+            // SAFETY: a constant of the library.
+            unsafe { ffi::RSMPI_ANY_SOURCE },
+            // SAFETY: as above.
+            unsafe { ffi::RSMPI_ANY_TAG },
+        );
         // SAFETY: all places are ours; status and message are written when `found` is.
-        let source = unsafe {
-            let (message, status) = (message.as_mut_ptr(), status.as_mut_ptr());
-            checked(ffi::MPI_Improbe(ffi::RSMPI_ANY_SOURCE, TAG, self.world, &mut found, message, status))?;
+        let (mut message, status) = unsafe {
+            let places = (message.as_mut_ptr(), status.as_mut_ptr());
+            checked(ffi::MPI_Improbe(any.0, any.1, self.world, &mut found, places.0, places.1))?;
             if found == 0 {
-                return Ok(None);
+                return Ok(false);
             }
-            checked(ffi::MPI_Get_count(status, self.line, &mut lines))?;
-            (*status).MPI_SOURCE as usize
+            checked(ffi::MPI_Get_count(places.1, self.line, &mut lines))?;
+            (message.assume_init(), status.assume_init())
         };
-        let mut frame = pool.frame((lines.max(1) as usize - 1) * Frame::LINE);
+        let from = &mut flights[status.MPI_SOURCE as usize];
+        if status.MPI_TAG == HEAD {
+            let mut head = pool.frame(0);
+            let start = head.lines_mut().as_mut_ptr().cast();
+            // SAFETY: one line of room for one line, which is here already, so that this does not wait.
+            checked(unsafe {
+                ffi::MPI_Mrecv(start, lines, self.line, &mut message, ffi::RSMPI_STATUS_IGNORE)
+            })?;
+            let bytes = Route::announced(&head).ok_or("a message of another program came")?;
+            let mut flight = Flight::new(pool.frame(bytes), status.MPI_SOURCE as usize);
+            flight.frame.lines_mut()[..Frame::LINE].copy_from_slice(head.lines());
+            flight.missing -= 1;
+            from.push_back(flight);
+            return Ok(true);
+        }
+        if status.MPI_TAG == WHOLE {
+            let frame = pool.frame((lines.max(1) as usize - 1) * Frame::LINE);
+            from.push_back(Flight::new(frame, status.MPI_SOURCE as usize));
+        }
+        let flight = from.back_mut().filter(|flight| lines as usize <= flight.missing);
+        let flight = flight.ok_or("a piece of a message came without its beginning")?;
+        let start = flight.next(lines as usize).cast();
         let mut request = MaybeUninit::uninit();
-        // SAFETY: as in `send`; the frame has room for as many lines as the message has.
-        let code = unsafe {
-            let start = frame.lines_mut().as_mut_ptr().cast();
-            ffi::MPI_Imrecv(start, lines, self.line, message.as_mut_ptr(), request.as_mut_ptr())
+        // SAFETY: as in `send_piece`; `next` gave as much room as the message has.
+        let request = unsafe {
+            checked(ffi::MPI_Imrecv(start, lines, self.line, &mut message, request.as_mut_ptr()))?;
+            request.assume_init()
         };
-        checked(code)?;
-        // SAFETY: written by the successful call.
-        Ok(Some(Flight { request: unsafe { request.assume_init() }, frame, peer: source }))
+        flight.requests.push_back(request);
+        Ok(true)
     }
 
     /// Whether the library is done with a flight; also lets it work on all others.
     pub fn landed(&self, flight: &mut Flight) -> Result<bool> {
-        let mut done = 0;
-        // SAFETY: the request is one of ours and its buffer is alive.
-        checked(unsafe { ffi::MPI_Test(&mut flight.request, &mut done, ffi::RSMPI_STATUS_IGNORE) })?;
-        Ok(done != 0)
+        while let Some(request) = flight.requests.front_mut() {
+            let mut done = 0;
+            // SAFETY: the request is one of ours and its buffer is alive.
+            checked(unsafe { ffi::MPI_Test(request, &mut done, ffi::RSMPI_STATUS_IGNORE) })?;
+            if done == 0 {
+                return Ok(false);
+            }
+            flight.requests.pop_front();
+        }
+        Ok(flight.missing == 0)
     }
 
     /// Leaves the job. Waits for all other processes to leave, so only with those that are known to come.
@@ -129,10 +201,6 @@ impl Library {
     pub fn abandon(self) {
         std::mem::forget(self.universe);
     }
-}
-
-fn count(lines: usize) -> Result<c_int> {
-    c_int::try_from(lines).map_err(|_| format!("a message of {} GB is too long for MPI", lines >> 24))
 }
 
 fn checked(code: c_int) -> Result<()> {

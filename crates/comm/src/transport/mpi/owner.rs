@@ -191,8 +191,7 @@ impl Loop {
                 sent += 1;
             }
         }
-        while let Some(flight) = self.library.receive(&self.pool)? {
-            self.incoming[flight.peer].push_back(flight);
+        while self.library.receive(&self.pool, &mut self.incoming)? {
             moved = true;
         }
         for peer in 0..self.incoming.len() {

@@ -63,6 +63,14 @@ impl Route {
         (known && whole).then_some(route)
     }
 
+    /// The length, in whole lines, of the frame whose first line is `head`. None when the sender is another program
+    /// than this one.
+    pub fn announced(head: &Frame) -> Option<usize> {
+        let route: &Self = bytemuck::from_bytes(&head.wire()[AT..][..size_of::<Self>()]);
+        let bytes = usize::try_from(route.bytes).ok().filter(|_| route.protocol == PROTOCOL)?;
+        bytes.checked_next_multiple_of(Frame::LINE)
+    }
+
     /// What the frame is.
     pub fn what(&self) -> What {
         match self.what {

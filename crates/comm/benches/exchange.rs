@@ -1,0 +1,86 @@
+//! How much of the link do the collectives reach? One JSON line per operation and size, from the first rank.
+//!
+//! Started by `benchmarks/exchange` as an MPI job on the shaped cluster. `LINK_MBIT` is the rate of a link. The bound
+//! is the bytes that each rank must send over its link: 2·n·(P-1)/P of an all-reduce, n·(P-1)/P of an all-to-all.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark that cannot go on has failed")]
+
+use archipelago_comm::{Comm, Error, Job, Kind, Tag, launch};
+use std::time::Instant;
+
+const MEGABYTES: [usize; 4] = [1, 4, 16, 64];
+const TAG: Tag = Tag::new(7);
+
+/// Replaces the numbers by their sum over all ranks; bytes that each rank sends.
+fn all_reduce(comm: &Comm, numbers: &mut [f32]) -> Result<usize, Error> {
+    comm.all_reduce_sum_f32(numbers, Kind::Gradients)?;
+    Ok(2 * size_of_val(numbers) * (comm.size() - 1) / comm.size())
+}
+
+/// Gives every other rank its share of the numbers, in frames as a boundary does; bytes that each rank sends.
+fn all_to_all(comm: &Comm, numbers: &mut [f32]) -> Result<usize, Error> {
+    let share = numbers.len() / comm.size();
+    let others = || (1..comm.size()).map(|step| (comm.rank() + step) % comm.size());
+    for peer in others() {
+        let mut frame = comm.frame(4 * share);
+        frame.values_mut().copy_from_slice(&numbers[peer * share..][..share]);
+        comm.send(peer, TAG, Kind::Embeddings, frame)?;
+    }
+    for peer in others() {
+        let frame = comm.receive_exact(peer, TAG, Kind::Embeddings, 4 * share)?;
+        numbers[peer * share..][..share].copy_from_slice(frame.values());
+    }
+    Ok(4 * share * (comm.size() - 1))
+}
+
+type Operation = fn(&Comm, &mut [f32]) -> Result<usize, Error>;
+
+/// Seconds of the slowest rank, sorted over some rounds, and the bytes that each rank sends.
+fn measure(
+    comm: &Comm,
+    operation: Operation,
+    bytes: usize,
+    rounds: usize,
+) -> Result<(Vec<f64>, usize), Error> {
+    let mut numbers = vec![1.0f32; bytes / 4];
+    let mut sent = operation(comm, &mut numbers)?;
+    let mut seconds = Vec::new();
+    for _ in 0..rounds {
+        comm.barrier()?;
+        let start = Instant::now();
+        sent = operation(comm, &mut numbers)?;
+        let mut nanos = [start.elapsed().as_nanos() as u64];
+        comm.all_reduce_max_u64(&mut nanos, Kind::Control)?;
+        seconds.push(nanos[0] as f64 * 1e-9);
+    }
+    seconds.sort_by(f64::total_cmp);
+    Ok((seconds, sent))
+}
+
+fn main() {
+    let job = Job::join().unwrap();
+    let link: f64 =
+        std::env::var("LINK_MBIT").ok().and_then(|rate| rate.parse().ok()).unwrap_or(f64::INFINITY);
+    launch(&job.config(job.processes().max(2)), |comm| {
+        for (name, operation) in [("all-reduce", all_reduce as Operation), ("all-to-all", all_to_all)] {
+            for megabytes in MEGABYTES {
+                let rounds = if megabytes as f64 > link / 10.0 { 3 } else { 7 };
+                let (seconds, sent) = measure(&comm, operation, megabytes << 20, rounds)?;
+                let median = seconds[seconds.len() / 2];
+                let rate = sent as f64 * 8e-6 / median;
+                if comm.rank() == 0 {
+                    let (low, high) = (seconds[0], seconds[seconds.len() - 1]);
+                    println!(
+                        "{{\"operation\": \"{name}\", \"ranks\": {}, \"megabytes\": {megabytes}, \"link_mbit\": {link}, \
+                         \"secs\": {median:.5}, \"secs_low\": {low:.5}, \"secs_high\": {high:.5}, \"mbit\": {rate:.0}, \
+                         \"share\": {:.3}}}",
+                        comm.size(),
+                        rate / link
+                    );
+                }
+            }
+        }
+        Ok::<_, Error>(())
+    })
+    .unwrap();
+}
