@@ -4,7 +4,8 @@
   table.py accuracy FILE [NAME]   test score per run: mean, spread, seeds
   table.py speed FILE             ours beside the peers: CPU seconds and wall seconds per epoch, memory
   table.py partition FILE         partitioners: cut, replication, time and memory beside METIS
-  table.py readme                 writes them between the benchmark marks of README.md and docs/partitioning.md
+  table.py exchange FILE          share of the link that collectives reach
+  table.py readme                 writes them between the marks of README.md, docs/partitioning.md and docs/cluster.md
 """
 import json
 import re
@@ -78,6 +79,21 @@ def partition(file):
     return rows[1:]
 
 
+def exchange(file):
+    """One row per link, number of hosts and operation; sizes stand side by side."""
+    shares = {}
+    for record in records(file):
+        key = (record["link_mbit"], record["ranks"], record["operation"])
+        shares.setdefault(key, {})[record["megabytes"]] = record
+    sizes = sorted({size for found in shares.values() for size in found})
+    rows = ["| link, Mbit/s | hosts | operation | " + " | ".join(f"{size} MB" for size in sizes) + " |",
+            "|---|---|---" + "|---" * len(sizes) + "|"]
+    for (link, ranks, operation), found in shares.items():
+        cells = [f"{100 * found[size]['share']:.0f} % ({found[size]['mbit']:.0f})" for size in sizes]
+        rows.append(f"| {link:.0f} | {ranks} | {operation} | " + " | ".join(cells) + " |")
+    return rows
+
+
 def between(file, mark, rows):
     """Writes `rows` between the marks called `mark` of `file`."""
     text = file.read_text()
@@ -91,13 +107,14 @@ def readme():
     between(ROOT / "README.md", "benchmarks",
             [*speed(results / "speed.jsonl"), "", *accuracy(results / "accuracy.jsonl")])
     between(ROOT / "docs" / "partitioning.md", "benchmarks", partition(results / "partition.jsonl"))
+    between(ROOT / "docs" / "cluster.md", "exchange", exchange(results / "exchange.jsonl"))
 
 
 if __name__ == "__main__":
     command, *rest = sys.argv[1:] or ["help"]
     if command == "readme":
         readme()
-    elif command in ("accuracy", "speed", "partition"):
-        print("\n".join({"accuracy": accuracy, "speed": speed, "partition": partition}[command](*rest)))
+    elif command in (tables := {"accuracy": accuracy, "speed": speed, "partition": partition, "exchange": exchange}):
+        print("\n".join(tables[command](*rest)))
     else:
         sys.exit(__doc__)

@@ -33,7 +33,7 @@ fn run_suite(processes: usize) {
         .stdout(output.try_clone().unwrap())
         .stderr(output)
         .spawn()
-        .expect("mpirun is installed: scripts/mpi does it");
+        .expect("mpirun is installed: scripts/install-mpi does it");
     let start = Instant::now();
     let ended = loop {
         match job.try_wait().unwrap() {
