@@ -56,7 +56,7 @@ fn a_step_after_the_first_allocates_nothing() {
     ];
     for parts in [1, 2] {
         let cut = cut(&mut dataset, parts, "random");
-        for (model, threads) in models.iter().flat_map(|model| [(model, 1), (model, 2), (model, 3)]) {
+        for (model, threads) in models.iter().flat_map(|model| [(model, 1), (model, 3)]) {
             let threads = format!("train.threads={threads}");
             let config = config(&[&["model.hidden=64", &threads], *model].concat());
             let steps = on_ranks(&cut.store, &config, |worker, strategy| {

@@ -171,8 +171,7 @@ impl Panels<'_> {
 fn pack_panel(lhs: Matrix, rows: usize, height: usize, panel: &mut [f32]) {
     if lhs.row == 1 {
         for (p, column) in panel.chunks_exact_mut(height).enumerate() {
-            column[..rows].copy_from_slice(&lhs.start[p * lhs.column..][..rows]);
-            column[rows..].fill(0.0);
+            copy_short(&lhs.start[p * lhs.column..][..rows], column);
         }
     } else {
         assert_eq!(lhs.column, 1, "either rows or columns are side by side");
@@ -180,6 +179,19 @@ fn pack_panel(lhs: Matrix, rows: usize, height: usize, panel: &mut [f32]) {
             panel.fill(0.0);
         }
         transpose(lhs.start, [rows, panel.len() / height], [lhs.row, height], panel);
+    }
+}
+
+/// `out`: the numbers of `a`, then 0. Few numbers: a call of `memcpy` would take longer.
+#[inline(always)]
+fn copy_short(a: &[f32], out: &mut [f32]) {
+    let (whole, rest) = a.as_chunks::<8>();
+    let (start, end) = out.split_at_mut(8 * whole.len());
+    for (out, a) in start.as_chunks_mut::<8>().0.iter_mut().zip(whole) {
+        *out = *a;
+    }
+    for (i, out) in end.iter_mut().enumerate() {
+        *out = rest.get(i).copied().unwrap_or(0.0);
     }
 }
 
