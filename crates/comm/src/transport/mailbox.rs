@@ -6,6 +6,9 @@ use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+/// Frames from one sender for which there is room from the start: more than a rank sends ahead in a step of a deep model.
+const AHEAD: usize = 16;
+
 /// The frames sent to one rank and not yet received.
 pub(super) struct Mailbox {
     state: Mutex<State>,
@@ -25,9 +28,9 @@ struct State {
 impl Mailbox {
     /// An empty mailbox for frames from `senders` ranks.
     pub fn new(senders: usize) -> Self {
-        let arrived = (0..senders).map(|_| VecDeque::new()).collect();
+        let arrived = (0..senders).map(|_| VecDeque::with_capacity(AHEAD)).collect();
         let finished = vec![false; senders];
-        let state = State { arrived, awaited: Vec::new(), finished, aborted: None };
+        let state = State { arrived, awaited: Vec::with_capacity(AHEAD), finished, aborted: None };
         Self { state: Mutex::new(state), news: Condvar::new() }
     }
 

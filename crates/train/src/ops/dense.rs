@@ -1,21 +1,19 @@
 //! What does a linear map do to the rows of a matrix? Products with a weight stored `[out, in]`, and their gradients.
 //!
-//! `y = x w^T`, `dx = g w`, `dw = g^T x`, on the `gemm` crate. Rows are cut into blocks that are worth a task each;
-//! the weight gradient, a sum over rows, is made over fixed chunks (see [`reduce`](super::reduce)). Operands are laid
-//! out (the small one transposed first) so that `gemm` packs nothing it has to allocate for.
+//! `y = x w^T`, `dx = g w`, `dw = g^T x`, by the micro-kernels of the `gemm` crate (see `tile.rs`). Rows are cut into
+//! blocks that are worth a task each; the weight gradient, a sum over rows, is made over fixed chunks (see
+//! [`reduce`](super::reduce)).
 
-use gemm_common::Parallelism;
-
-use super::isa::kernel;
 use super::pool::{Pool, Shared};
 use super::reduce::chunked_sum;
 use super::scratch::with_scratch;
+use super::tile::{Matrix, Output, Tile};
 
 /// Rows of a product that one task computes.
 const ROWS: usize = 1024;
 /// Rows of which the weight gradient is one product.
 const DEPTH: usize = 256;
-/// Columns of the weight gradient that one product computes: so few that `gemm` reads both operands where they lie.
+/// Columns of the weight gradient that one product computes: so few that they stay in the first-level cache.
 const SLICE: usize = 32;
 
 /// The shape of a linear map of `rows` rows from `inputs` to `outputs` columns.
@@ -33,24 +31,15 @@ impl Linear {
     /// `y = x w^T` (or `y += x w^T`).
     pub fn forward(&self, pool: &Pool, x: &[f32], w: &[f32], y: &mut [f32], accumulate: bool) {
         self.check(x.len(), w.len(), y.len());
-        let (k, n) = (self.inputs, self.outputs);
-        with_scratch(k * n, |turned| {
-            transpose(w, n, k, turned);
-            product(pool, x, turned, y, Shape { rows: self.rows, depth: k, columns: n }, accumulate);
-        });
+        let weight = Matrix { start: w, row: self.inputs, column: 1 };
+        product(pool, x, weight, y, [self.rows, self.inputs, self.outputs], accumulate);
     }
 
     /// `dx = g w` (or `dx += g w`), `g` being the gradient of `y`.
     pub fn grad_input(&self, pool: &Pool, g: &[f32], w: &[f32], dx: &mut [f32], accumulate: bool) {
         self.check(dx.len(), w.len(), g.len());
-        product(
-            pool,
-            g,
-            w,
-            dx,
-            Shape { rows: self.rows, depth: self.outputs, columns: self.inputs },
-            accumulate,
-        );
+        let weight = Matrix { start: w, row: 1, column: self.inputs };
+        product(pool, g, weight, dx, [self.rows, self.outputs, self.inputs], accumulate);
     }
 
     /// `dw = g^T x` (or `dw += g^T x`), `g` being the gradient of `y`.
@@ -74,125 +63,53 @@ impl Linear {
     }
 }
 
-#[derive(Clone, Copy)]
-struct Shape {
-    rows: usize,
-    depth: usize,
-    columns: usize,
-}
-
-/// `c = a b` (or `c += a b`) with row-major `a [rows, depth]` and `b [depth, columns]`.
-fn product(pool: &Pool, a: &[f32], b: &[f32], c: &mut [f32], shape: Shape, accumulate: bool) {
-    let Shape { rows, depth, columns } = shape;
-    let out = Shared::new(c);
-    pool.for_ranges(rows, ROWS, |range| {
-        let a = &a[range.start * depth..range.end * depth];
-        // SAFETY: ranges do not overlap.
-        let c = unsafe { out.part(range.start * columns, range.len() * columns) };
-        // The transposed product: columns of `b^T` are then contiguous, as are rows of `a`.
-        let lhs = Matrix { start: b, row: 1, column: columns };
-        let rhs = Matrix { start: a, row: 1, column: depth };
-        let out = Output { start: c, column: columns };
-        multiply(lhs, rhs, [columns, range.len(), depth], out, accumulate);
+/// `c = a b` (or `c += a b`) with row-major `a [rows, depth]`, given the transposed `b [columns, depth]`.
+fn product(
+    pool: &Pool,
+    a: &[f32],
+    b: Matrix,
+    c: &mut [f32],
+    [rows, depth, columns]: [usize; 3],
+    accumulate: bool,
+) {
+    if depth == 0 && !accumulate {
+        c.fill(0.0);
+    }
+    let tile = Tile::best();
+    with_scratch(tile.packed(columns, depth), |packed| {
+        tile.pack(b, columns, depth, packed);
+        let (packed, out) = (&*packed, Shared::new(c));
+        pool.for_ranges(rows, ROWS, |range| {
+            let a = Matrix { start: &a[range.start * depth..range.end * depth], row: 1, column: depth };
+            // SAFETY: ranges do not overlap.
+            let c = unsafe { out.part(range.start * columns, range.len() * columns) };
+            // The transposed product: its columns are the rows of `c`, which are contiguous.
+            let out = Output { start: c, column: columns };
+            tile.multiply(packed, a, [columns, range.len(), depth], out, accumulate);
+        });
     });
 }
 
 /// `sum += g^T x` for one block of rows.
 fn grad_weight_block(g: &[f32], x: &[f32], k: usize, n: usize, sum: &mut [f32]) {
     let depth = g.len().checked_div(n).unwrap_or(0);
-    for from in (0..k).step_by(SLICE) {
-        let lhs = Matrix { start: &x[from..], row: 1, column: k };
-        let rhs = Matrix { start: g, row: n, column: 1 };
-        let out = Output { start: &mut sum[from..], column: k };
-        multiply(lhs, rhs, [SLICE.min(k - from), n, depth], out, true);
-    }
-}
-
-/// A matrix by the steps from one row and one column to the next.
-struct Matrix<'a> {
-    start: &'a [f32],
-    row: usize,
-    column: usize,
-}
-
-/// Where a product goes: rows are one apart, columns `column`.
-struct Output<'a> {
-    start: &'a mut [f32],
-    column: usize,
-}
-
-/// `out (+)= lhs rhs`, `[m, n, k]` being the rows of `lhs`, the columns of `rhs` and what they share.
-fn multiply(lhs: Matrix, rhs: Matrix, [m, n, k]: [usize; 3], out: Output, accumulate: bool) {
-    let within = |len: usize, row: usize, column: usize, rows: usize, columns: usize| {
-        rows == 0 || columns == 0 || (rows - 1) * row + (columns - 1) * column < len
-    };
-    assert!(within(lhs.start.len(), lhs.row, lhs.column, m, k));
-    assert!(within(rhs.start.len(), rhs.row, rhs.column, k, n));
-    assert!(within(out.start.len(), 1, out.column, m, n));
-    let gemm = gemm_f32::gemm::f32::get_gemm_fn();
-    // SAFETY: every element of the three matrices is in its slice by the assertion.
-    unsafe {
-        gemm(
-            m,
-            n,
-            k,
-            out.start.as_mut_ptr(),
-            out.column as isize,
-            1,
-            accumulate,
-            lhs.start.as_ptr(),
-            lhs.column as isize,
-            lhs.row as isize,
-            rhs.start.as_ptr(),
-            rhs.column as isize,
-            rhs.row as isize,
-            1.0,
-            1.0,
-            false,
-            false,
-            false,
-            Parallelism::None,
-        );
-    }
-}
-
-kernel! {
-    /// `out [columns, rows] = a [rows, columns]` transposed: whole tiles through registers, then the two edges.
-    pub(crate) fn transpose<S>(a: &[f32], rows: usize, columns: usize, out: &mut [f32]) {
-        const TILE: usize = 8;
-        assert!(a.len() == rows * columns && out.len() == a.len());
-        let (whole_rows, whole_columns) = (rows / TILE * TILE, columns / TILE * TILE);
-        for i in (0..whole_rows).step_by(TILE) {
-            for j in (0..whole_columns).step_by(TILE) {
-                turn_tile::<TILE>(&a[i * columns + j..], columns, &mut out[j * rows + i..], rows);
-            }
+    let tile = Tile::best();
+    with_scratch(tile.packed(SLICE, depth), |packed| {
+        for from in (0..k).step_by(SLICE) {
+            let columns = SLICE.min(k - from);
+            tile.pack(Matrix { start: &x[from..], row: 1, column: k }, columns, depth, packed);
+            let rhs = Matrix { start: g, row: n, column: 1 };
+            let out = Output { start: &mut sum[from..], column: k };
+            tile.multiply(packed, rhs, [columns, n, depth], out, true);
         }
-        for i in 0..rows {
-            let from = if i < whole_rows { whole_columns } else { 0 };
-            for j in from..columns {
-                out[j * rows + i] = a[i * columns + j];
-            }
-        }
-    }
-}
-
-/// One tile of [`transpose`]; `step` and `out_step` lead from row to row.
-#[inline(always)]
-fn turn_tile<const T: usize>(a: &[f32], step: usize, out: &mut [f32], out_step: usize) {
-    let mut tile = [[0.0; T]; T];
-    for (r, row) in tile.iter_mut().enumerate() {
-        row.copy_from_slice(&a[r * step..][..T]);
-    }
-    for c in 0..T {
-        let column: [f32; T] = std::array::from_fn(|r| tile[r][c]);
-        out[c * out_step..][..T].copy_from_slice(&column);
-    }
+    });
 }
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::isa::Isa;
     use super::super::testing::{close, numbers};
     use super::*;
 
@@ -213,7 +130,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(24))]
         #[test]
         fn the_three_products_match_the_definition(
-            rows in prop::sample::select(&[0usize, 1, 5, 100, 1500][..]), inputs in prop::sample::select(&[1usize, 3, 7, 40, 41][..]),
+            rows in prop::sample::select(&[0usize, 1, 5, 100, 1500][..]), inputs in prop::sample::select(&[1usize, 3, 7, 40, 41, 600][..]),
             outputs in prop::sample::select(&[1usize, 2, 7, 16, 41][..]), accumulate in any::<bool>(), seed in any::<u64>(),
         ) {
             let map = Linear { rows, inputs, outputs };
@@ -234,6 +151,40 @@ mod tests {
                 close(&dw, &reference(outputs, inputs, rows, &before(w.len()), |i, j, p| at(&g, p * outputs + i) * at(&x, p * inputs + j)), 1e-5);
             }
         }
+    }
+
+    #[test]
+    fn products_of_every_instruction_set_agree() {
+        let map = Linear { rows: 300, inputs: 1100, outputs: 37 };
+        let (x, w, g) = (numbers(1, 300 * 1100), numbers(2, 1100 * 37), numbers(3, 300 * 37));
+        let run = |isa: Isa| {
+            let (pool, mut y, mut dx, mut dw) =
+                (Pool::new(1), numbers(4, g.len()), vec![f32::NAN; x.len()], numbers(5, w.len()));
+            isa.force(|| {
+                map.forward(&pool, &x, &w, &mut y, true);
+                map.grad_input(&pool, &g, &w, &mut dx, false);
+                map.grad_weight(&pool, &g, &x, &mut dw, true);
+            });
+            [y, dx, dw]
+        };
+        let plain = run(Isa::Plain);
+        for isa in Isa::available() {
+            for (found, expected) in run(isa).iter().zip(&plain) {
+                close(found, expected, 1e-4);
+            }
+        }
+    }
+
+    #[test]
+    fn maps_from_or_to_no_columns_are_zero() {
+        let pool = Pool::new(1);
+        let mut y = [1.0; 6];
+        Linear { rows: 3, inputs: 0, outputs: 2 }.forward(&pool, &[], &[], &mut y, true);
+        assert_eq!(y, [1.0; 6]);
+        Linear { rows: 3, inputs: 0, outputs: 2 }.forward(&pool, &[], &[], &mut y, false);
+        assert_eq!(y, [0.0; 6]);
+        Linear { rows: 3, inputs: 2, outputs: 0 }.forward(&pool, &y, &[], &mut [], false);
+        Linear { rows: 3, inputs: 2, outputs: 0 }.grad_weight(&pool, &[], &y, &mut [], false);
     }
 
     #[test]

@@ -8,6 +8,7 @@
 //! the loss.
 
 pub mod isa;
+mod crew;
 pub mod pool;
 mod scratch;
 pub mod rows;
@@ -19,6 +20,7 @@ pub mod attention;
 pub mod softmax;
 pub mod gat;
 pub mod gatv2;
+mod tile;
 pub mod dense;
 pub mod sparse_linear;
 pub mod reduce;

@@ -1,4 +1,4 @@
-//! Who runs the ranges of a loop? The calling thread when there is little to do, else the threads of a [`Pool`].
+//! Who runs the ranges of a loop? The calling thread, helped by the threads of a [`Pool`] that have nothing to do.
 //!
 //! A kernel splits its work into ranges that do not depend on the number of threads, so a pool decides only who
 //! computes a range and never what is computed. It holds no data of any kernel.
@@ -6,33 +6,26 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::scratch::prepare;
-use rayon::prelude::*;
+use super::crew::Crew;
 
 /// Threads shared by the ranks of a process; with one thread, work runs where it is called.
 #[derive(Debug, Clone, Default)]
 pub struct Pool {
-    threads: Option<Arc<rayon::ThreadPool>>,
+    crew: Option<Arc<Crew>>,
 }
 
 impl Pool {
-    /// A pool of `threads` threads; 0 and 1 mean the calling thread. When the system gives no threads, the calling
-    /// thread does all the work: slower, same numbers.
+    /// A pool of `threads` threads, the calling one among them; 0 and 1 mean the calling thread alone. When the
+    /// system gives fewer threads, those there are do all the work: slower, same numbers.
     pub fn new(threads: usize) -> Self {
-        if threads <= 1 {
-            return Self::default();
-        }
-        let named = |i| format!("kernel-{i}");
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).thread_name(named).build().ok();
-        if let Some(pool) = &pool {
-            pool.broadcast(|_| prepare());
-        }
-        Self { threads: pool.map(Arc::new) }
+        let crew = (threads > 1).then(|| Crew::new(threads - 1));
+        Self { crew: crew.filter(|crew| crew.helpers() > 0).map(Arc::new) }
     }
 
-    /// How many threads may work at once.
+    /// How many threads may work at once. Ranks that share the pool work in any case; helpers join while there are
+    /// fewer.
     pub fn threads(&self) -> usize {
-        self.threads.as_ref().map_or(1, |threads| threads.current_num_threads())
+        self.crew.as_ref().map_or(1, |crew| crew.helpers() + 1)
     }
 
     /// Calls `body` for the ranges `0..grain`, `grain..2 * grain`, … of `0..count`, in any order and on any thread.
@@ -43,11 +36,12 @@ impl Pool {
     }
 
     /// Calls `body` for `0..count`, in any order and on any thread. Each call should be worth some 20 microseconds.
+    ///
+    /// # Panics
+    /// When `body` does, and once no thread is in it any more; indices that nobody has begun are then left out.
     pub fn for_each(&self, count: usize, body: impl Fn(usize) + Sync) {
-        match &self.threads {
-            Some(threads) if count > 1 => {
-                threads.install(|| (0..count).into_par_iter().with_max_len(1).for_each(&body));
-            }
+        match &self.crew {
+            Some(crew) if count > 1 => crew.for_each(count, &body),
             _ => (0..count).for_each(body),
         }
     }

@@ -3,16 +3,23 @@
 
 use std::cell::RefCell;
 
-thread_local! { static FREE: RefCell<Vec<Vec<f32>>> = const { RefCell::new(Vec::new()) }; }
+thread_local! { static FREE: RefCell<Vec<Vec<f32>>> = RefCell::new(prepared()); }
 
-/// Floats that the calling thread keeps from the start: what the tasks of any kernel here need.
-const PREPARED: usize = 1 << 14;
+/// Floats that the task of any kernel here needs at most, but for very wide layers.
+const TASK: usize = 1 << 14;
 
-/// Makes what the calling thread would otherwise make when it first gets work of a kind, be it in the hundredth step: its
-/// scratch, and the packing space of `gemm`.
+/// Buffers of one thread that are in use at the same time: that of a kernel, that of a task, and one to spare.
+const NESTED: usize = 3;
+
+/// What a thread has from the start, so that it does not matter in which step it first gets a task of a kind. Pages
+/// that are never written cost nothing.
+fn prepared() -> Vec<Vec<f32>> {
+    (0..NESTED).map(|_| vec![0.0; TASK]).collect()
+}
+
+/// Makes what the calling thread would otherwise make when it first gets work, be it in the hundredth step.
 pub(crate) fn prepare() {
-    with_scratch(PREPARED, |_| ());
-    gemm_common::gemm::L2_SLAB.with(|_| ());
+    FREE.with_borrow(|_| ());
 }
 
 /// Lends `work` a buffer of `len` floats **of unspecified value**. Calls may be nested.
@@ -41,9 +48,9 @@ fn advise_huge(buffer: &mut Vec<f32>) {
     }
 }
 
-/// The smallest kept buffer that is large enough, else the largest.
+/// The smallest kept buffer that is large enough, else the largest; of equals that which was used last.
 fn take_best(free: &mut Vec<Vec<f32>>, len: usize) -> Vec<f32> {
-    let best = (0..free.len()).min_by_key(|&i| match free[i].len() {
+    let best = (0..free.len()).rev().min_by_key(|&i| match free[i].len() {
         n if n >= len => (0, n),
         n => (1, usize::MAX - n),
     });

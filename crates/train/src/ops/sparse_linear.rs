@@ -5,12 +5,12 @@
 //! `dw^T`: threads take columns of it, so each element is summed in row order whatever their number. Cost: stored
 //! values times outputs.
 
-use super::dense::transpose;
 use super::dropout::{self, Dropout};
 use super::isa::kernel;
 use super::pool::{Pool, Shared};
 use super::rows::{Chunk, Targets};
 use super::scratch::with_scratch;
+use super::tile::transpose;
 
 /// Rows that are mostly zero.
 #[derive(Debug, Clone, Copy)]
@@ -68,7 +68,7 @@ pub fn sparse_linear(
 ) {
     assert!(w.len() == outputs * x.width && y.len() == outputs * x.rows(), "shapes of a sparse product");
     with_scratch(w.len(), |turned| {
-        transpose(w, outputs, x.width, turned);
+        transpose(w, [outputs, x.width], [x.width, outputs], turned);
         let (turned, out) = (&*turned, Shared::new(y));
         Targets::All(x.rows()).for_chunks(pool, x.offsets, super::edges_per_task(outputs), |chunk| {
             forward_chunk(x, turned, outputs, &chunk, out, accumulate);
@@ -92,7 +92,7 @@ pub fn sparse_grad_weight(
         let columns = outputs.div_ceil(pool.threads()).next_multiple_of(16);
         let shared = Shared::new(turned);
         pool.for_ranges(outputs, columns, |range| scatter_columns(x, g, outputs, &range, shared));
-        transpose(turned, x.width, outputs, straight);
+        transpose(turned, [x.width, outputs], [outputs, x.width], straight);
         match accumulate {
             true => super::elementwise::add(pool, straight, dw),
             false => dw.copy_from_slice(straight),

@@ -113,6 +113,10 @@ pub struct Arena {
 impl Arena {
     /// A buffer of `len` numbers whose contents are arbitrary; the tightest fit among the free ones.
     pub fn take(&mut self, len: usize) -> Buffer {
+        if len == 0 {
+            // Stands for a buffer that has been moved elsewhere: a small free one would be lost on it.
+            return Buffer::zeros(0);
+        }
         let fits = |buffer: &Buffer| buffer.capacity() >= len && buffer.capacity() <= 2 * len + 1024;
         let tightest =
             (0..self.free.len()).filter(|&i| fits(&self.free[i])).min_by_key(|&i| self.free[i].capacity());
@@ -135,7 +139,9 @@ impl Arena {
 
     /// Keeps `buffer` for later.
     pub fn give(&mut self, buffer: Buffer) {
-        self.free.push(buffer);
+        if buffer.capacity() > 0 {
+            self.free.push(buffer);
+        }
     }
 
     /// Returns the memory of all free buffers to the system.

@@ -91,21 +91,23 @@ impl Tape {
         inverse: &mut [f32],
     ) -> Result<u64> {
         let cols = mean.len();
-        let mut sums = vec![0f64; cols + 1];
+        let mut buffer = self.arena.take(2 * (cols + 1));
+        let sums: &mut [f64] = bytemuck::cast_slice_mut(&mut buffer);
         batch_norm::column_sums(&self.pool, self.value(input), &mut sums[..cols]);
         sums[cols] = self.rows(input) as f64;
-        boundary.sum(&mut sums)?;
+        boundary.sum(sums)?;
         let count = sums[cols].max(1.0);
-        for (mean, sum) in mean.iter_mut().zip(&sums) {
+        for (mean, sum) in mean.iter_mut().zip(&*sums) {
             *mean = (sum / count) as f32;
         }
-        let mut squares = vec![0f64; cols];
-        batch_norm::centred_squares(&self.pool, self.value(input), mean, &mut squares);
-        boundary.sum(&mut squares)?;
-        for (inverse, square) in inverse.iter_mut().zip(&squares) {
+        let squares = &mut sums[..cols];
+        batch_norm::centred_squares(&self.pool, self.value(input), mean, squares);
+        boundary.sum(squares)?;
+        for (inverse, square) in inverse.iter_mut().zip(&*squares) {
             *inverse = 1.0 / ((square / count) as f32 + EPSILON).sqrt();
         }
-        self.move_running_statistics(weights, mean, &squares, count);
+        self.move_running_statistics(weights, mean, squares, count);
+        self.arena.give(buffer);
         Ok(count as u64)
     }
 
@@ -164,16 +166,18 @@ impl Op for BatchNorm {
         let Some(mut gradient) = tape.take_gradient(self.output) else { return Ok(()) };
         let cols = tape.cols(self.output);
         let (mean, inverse) = statistics.split_at(cols);
+        let mut buffer = tape.arena.take(4 * cols);
+        let sums: &mut [f64] = bytemuck::cast_slice_mut(&mut buffer);
         let x = tape.value(self.input);
-        let mut sums = vec![0f64; 2 * cols];
         let statistics_of = batch_norm::Statistics { mean, rstd: inverse };
-        batch_norm::backward_sums(&tape.pool, statistics_of, x, &gradient, &mut sums);
+        batch_norm::backward_sums(&tape.pool, statistics_of, x, &gradient, sums);
         let NormWeights { gamma, beta, .. } = self.weights;
         add_f64(&mut tape.parameters.get_mut(beta).grad, &sums[..cols]);
         add_f64(&mut tape.parameters.get_mut(gamma).grad, &sums[cols..]);
-        boundary.sum(&mut sums)?;
+        boundary.sum(sums)?;
         let (gamma, x) = (&tape.parameters.get(gamma).value, tape.value(self.input));
-        batch_norm::backward(&tape.pool, statistics_of, gamma, &sums, self.count, x, &mut gradient);
+        batch_norm::backward(&tape.pool, statistics_of, gamma, sums, self.count, x, &mut gradient);
+        tape.arena.give(buffer);
         tape.arena.give(statistics);
         tape.put_gradient(self.input, gradient);
         Ok(())
