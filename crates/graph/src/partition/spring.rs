@@ -12,11 +12,12 @@
 //! and are, with the paper's parts of them, only the beginning of `semi_external` partitioning; 0 is the paper's
 //! method. Memory: 44 bytes per node, and a fixed buffer when restreaming.
 
-use super::neighbors::Neighbors;
+use super::moving::renumber;
+use super::neighbors::Sorter;
 use super::pack::pack;
 use super::passes::{DEGREES, each_chunk, prefetch, small_nodes};
 use super::restream;
-use super::semi_external::{self, Plan};
+use super::semi_external::{self, Labels, Plan};
 use super::settings::{Setting, Values};
 use super::{Assignment, Entry, Memory, Partitioner, Request};
 use crate::Result;
@@ -63,14 +64,16 @@ impl Partitioner for Spring {
         let slack = request.number(&ENTRY, restream::SLACK.name)?;
         let most = ((1.0 + slack) * nodes as f64 / f64::from(request.parts)) as u32;
         let passes = request.count(&ENTRY, restream::PASSES.name)?;
-        let clusters = Clusters::stream(dataset, request, progress)?;
+        let mut clusters = Clusters::new(dataset, request)?;
         if passes == 0 || request.parts == 1 {
-            return Ok(clusters.merge(most).assign(request.parts));
+            clusters.stream(dataset, progress, |_| Ok(()))?;
+            return Ok(clusters.merging().merge(most).assign(request.parts));
         }
-        let fine = [clusters.merge(0).labels(), clusters.merge(semi_external::largest(most)).labels()];
-        let start = clusters.merge(most).assign(request.parts);
-        drop(clusters);
-        let neighbors = Neighbors::sort(dataset, request, progress)?;
+        let neighbors = clusters.stream_and_sort(dataset, request, progress)?;
+        let merging = clusters.merging();
+        let fine = merging.clusters.clone();
+        let start = merging.merge(most).assign(request.parts);
+        let neighbors = neighbors.finish(progress)?;
         let key = Key::new(request.seed, Purpose::Partition);
         let plan = Plan { parts: request.parts, slack, passes, key };
         semi_external::partition(&neighbors, fine, start, &plan, progress)
@@ -103,11 +106,12 @@ struct Clusters {
     /// Sum of the degrees in a cluster.
     volumes: Vec<u64>,
     tau: u64,
+    /// Whether degrees are those seen so far.
+    online: bool,
 }
 
 impl Clusters {
-    /// The degree pass and the clustering pass.
-    fn stream(dataset: &mut Dataset, request: &Request, progress: &dyn Progress) -> Result<Self> {
+    fn new(dataset: &Dataset, request: &Request) -> Result<Self> {
         let count = small_nodes(dataset, request)?;
         let edges = dataset.edges.len() as f64;
         let mut tau = request.number(&ENTRY, "tau")? * edges / f64::from(request.parts);
@@ -115,35 +119,76 @@ impl Clusters {
             tau = tau.min(FEW * 2.0 * edges / count.max(1) as f64);
         }
         let unseen = Node { degree: 0, cluster: NONE, richest: NONE, wealth: 0 };
-        let mut clusters = Self { nodes: vec![unseen; count], volumes: vec![0; count], tau: tau as u64 };
-        if request.is(&ENTRY, DEGREES.name, "online")? {
-            clusters.cluster::<true>(dataset, progress)?;
-        } else {
-            let nodes = &mut clusters.nodes;
-            each_chunk(dataset, "counting degrees", progress, |chunk| {
-                for ids in [&chunk.sources, &chunk.targets] {
-                    for (place, &id) in ids.iter().enumerate() {
-                        if let Some(&next) = ids.get(place + AHEAD) {
-                            prefetch(nodes, next as usize);
-                        }
-                        let degree = &mut nodes[id as usize].degree;
-                        *degree = degree.saturating_add(1);
-                    }
-                }
-                Ok(())
-            })?;
-            clusters.cluster::<false>(dataset, progress)?;
-        }
-        Ok(clusters)
+        let online = request.is(&ENTRY, DEGREES.name, "online")?;
+        Ok(Self { nodes: vec![unseen; count], volumes: vec![0; count], tau: tau as u64, online })
     }
 
-    fn cluster<const ONLINE: bool>(&mut self, dataset: &mut Dataset, progress: &dyn Progress) -> Result<()> {
+    /// The degree pass and the clustering pass, which `also` sees every chunk of.
+    fn stream(
+        &mut self,
+        dataset: &mut Dataset,
+        progress: &dyn Progress,
+        also: impl FnMut(&EdgeChunk) -> Result<()>,
+    ) -> Result<()> {
+        if self.online {
+            return self.cluster::<true>(dataset, progress, also);
+        }
+        self.count_degrees(dataset, progress)?;
+        self.cluster::<false>(dataset, progress, also)
+    }
+
+    /// [`Self::stream`], after which all edges are in their ranges too. That takes known degrees: where they are counted
+    /// first it goes with the clustering, else it takes a pass of its own.
+    fn stream_and_sort(
+        &mut self,
+        dataset: &mut Dataset,
+        request: &Request,
+        progress: &dyn Progress,
+    ) -> Result<Sorter> {
+        if self.online {
+            self.cluster::<true>(dataset, progress, |_| Ok(()))?;
+            let mut sorter = Sorter::new(dataset, request, self.degrees())?;
+            each_chunk(dataset, "sorting by node", progress, |chunk| sorter.take(chunk))?;
+            return Ok(sorter);
+        }
+        self.count_degrees(dataset, progress)?;
+        let mut sorter = Sorter::new(dataset, request, self.degrees())?;
+        self.cluster::<false>(dataset, progress, |chunk| sorter.take(chunk))?;
+        Ok(sorter)
+    }
+
+    fn degrees(&self) -> impl Iterator<Item = u32> + '_ {
+        self.nodes.iter().map(|node| node.degree)
+    }
+
+    fn count_degrees(&mut self, dataset: &mut Dataset, progress: &dyn Progress) -> Result<()> {
+        let nodes = &mut self.nodes;
+        each_chunk(dataset, "counting degrees", progress, |chunk| {
+            for ids in [&chunk.sources, &chunk.targets] {
+                for (place, &id) in ids.iter().enumerate() {
+                    if let Some(&next) = ids.get(place + AHEAD) {
+                        prefetch(nodes, next as usize);
+                    }
+                    let degree = &mut nodes[id as usize].degree;
+                    *degree = degree.saturating_add(1);
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn cluster<const ONLINE: bool>(
+        &mut self,
+        dataset: &mut Dataset,
+        progress: &dyn Progress,
+        mut also: impl FnMut(&EdgeChunk) -> Result<()>,
+    ) -> Result<()> {
         each_chunk(dataset, "clustering", progress, |chunk| {
             for (place, (&source, &target)) in chunk.sources.iter().zip(&chunk.targets).enumerate() {
                 self.request(chunk, place);
                 self.meet::<ONLINE>(source as u32, target as u32);
             }
-            Ok(())
+            also(chunk)
         })
     }
 
@@ -206,75 +251,78 @@ impl Clusters {
         }
     }
 
-    /// Lines 18 to 25: merges clusters, smallest first, while a union has at most `most` nodes.
-    fn merge(&self, most: u32) -> Merged {
-        let nodes = &self.nodes;
-        let mut merged = Merged::new(nodes);
-        let mut queue: BinaryHeap<Reverse<(u32, u32)>> = (0..nodes.len() as u32)
-            .filter(|&c| merged.sizes[c as usize] > 0)
-            .map(|c| Reverse((merged.sizes[c as usize], c)))
-            .collect();
-        // No union has fewer than two nodes.
-        while most >= 2
-            && let Some(Reverse((size, cluster))) = queue.pop()
-        {
-            // A cluster that was merged or has grown since is in the queue again, or gone.
-            if merged.parents[cluster as usize] != cluster || merged.sizes[cluster as usize] != size {
-                continue;
-            }
-            let richest = nodes[merged.representatives[cluster as usize] as usize].richest;
-            if richest == NONE {
-                continue;
-            }
-            let target = merged.root(nodes[richest as usize].cluster);
-            if target != cluster && size + merged.sizes[target as usize] <= most {
-                merged.join(cluster, target, nodes);
-                queue.push(Reverse((merged.sizes[target as usize], target)));
-            }
+    /// What merging needs to know; a node without edges is a cluster of its own.
+    fn merging(self) -> Merging {
+        drop(self.volumes);
+        let cluster_of = |(id, node): (u32, &Node)| if node.cluster == NONE { id } else { node.cluster };
+        let mut of: Vec<u32> = (0..).zip(&self.nodes).map(cluster_of).collect();
+        let count = renumber(&mut of, self.nodes.len());
+        let mut sizes = vec![0; count];
+        let mut representatives = vec![Representative::default(); count];
+        for (id, node) in (0u32..).zip(&self.nodes) {
+            let cluster = of[id as usize] as usize;
+            sizes[cluster] += 1;
+            let wanted = of.get(node.richest as usize).copied().unwrap_or(NONE);
+            let candidate = Representative { wealth: node.wealth, node: Reverse(id), wanted };
+            representatives[cluster] = representatives[cluster].max(candidate);
         }
-        merged.of_node = nodes.iter().map(|node| node.cluster).collect();
-        merged
+        let parents = (0..count as u32).collect();
+        Merging { clusters: Labels { of, count }, parents, sizes, representatives }
     }
 }
 
-/// Clusters that have been merged: a forest over the founders.
-struct Merged {
+/// The node of a cluster whose richest neighbour is the richest; of several, the lowest.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Representative {
+    /// Degree of the richest neighbour.
+    wealth: u32,
+    node: Reverse<u32>,
+    /// The cluster of the richest neighbour before any was merged, or [`NONE`].
+    wanted: u32,
+}
+
+impl Default for Representative {
+    fn default() -> Self {
+        Self { wealth: 0, node: Reverse(NONE), wanted: NONE }
+    }
+}
+
+/// Clusters that are being merged: a forest over them.
+struct Merging {
+    clusters: Labels,
     parents: Vec<u32>,
     sizes: Vec<u32>,
-    /// The node of a cluster whose richest neighbour is the richest.
-    representatives: Vec<u32>,
-    of_node: Vec<u32>,
+    representatives: Vec<Representative>,
 }
 
-impl Merged {
-    fn new(nodes: &[Node]) -> Self {
-        let mut merged = Self {
-            parents: (0..nodes.len() as u32).collect(),
-            sizes: vec![0; nodes.len()],
-            representatives: vec![NONE; nodes.len()],
-            of_node: Vec::new(),
-        };
-        for (id, node) in nodes.iter().enumerate().filter(|(_, node)| node.cluster != NONE) {
-            let cluster = node.cluster as usize;
-            merged.sizes[cluster] += 1;
-            merged.represent(cluster, id as u32, nodes);
+impl Merging {
+    /// Lines 18 to 25: merges clusters, smallest first, while a union has at most `most` nodes.
+    fn merge(mut self, most: u32) -> Self {
+        let mut queue: BinaryHeap<Reverse<(u32, u32)>> =
+            (0..).zip(&self.sizes).map(|(cluster, &size)| Reverse((size, cluster))).collect();
+        while let Some(Reverse((size, cluster))) = queue.pop() {
+            // A cluster that was merged or has grown since is in the queue again, or gone.
+            if self.parents[cluster as usize] != cluster || self.sizes[cluster as usize] != size {
+                continue;
+            }
+            let wanted = self.representatives[cluster as usize].wanted;
+            if wanted == NONE {
+                continue;
+            }
+            let target = self.root(wanted);
+            if target != cluster && size + self.sizes[target as usize] <= most {
+                self.join(cluster, target);
+                queue.push(Reverse((self.sizes[target as usize], target)));
+            }
         }
-        merged
+        self
     }
 
-    /// Makes `node` the representative of `cluster` if its richest neighbour is richer; ties by id.
-    fn represent(&mut self, cluster: usize, node: u32, nodes: &[Node]) {
-        let rank = |id: u32| (nodes[id as usize].wealth, Reverse(id));
-        let current = &mut self.representatives[cluster];
-        if *current == NONE || rank(node) > rank(*current) {
-            *current = node;
-        }
-    }
-
-    fn join(&mut self, cluster: u32, target: u32, nodes: &[Node]) {
-        self.parents[cluster as usize] = target;
-        self.sizes[target as usize] += self.sizes[cluster as usize];
-        self.represent(target as usize, self.representatives[cluster as usize], nodes);
+    fn join(&mut self, cluster: u32, target: u32) {
+        let (from, to) = (cluster as usize, target as usize);
+        self.parents[from] = target;
+        self.sizes[to] += self.sizes[from];
+        self.representatives[to] = self.representatives[to].max(self.representatives[from]);
     }
 
     /// The cluster that `cluster` has become, shortening the way there.
@@ -287,19 +335,11 @@ impl Merged {
         cluster
     }
 
-    /// The cluster of each node, by its founder; a node without edges is a cluster of its own.
-    fn labels(mut self) -> Vec<u32> {
-        let mut labels = std::mem::take(&mut self.of_node);
-        for (id, label) in (0u32..).zip(&mut labels) {
-            *label = if *label == NONE { id } else { self.root(*label) };
-        }
-        labels
-    }
-
     /// Lines 26 to 29: clusters to parts.
-    fn assign(self, parts: u32) -> Assignment {
-        let labels = self.labels();
-        pack(&labels, labels.len(), parts)
+    fn assign(mut self, parts: u32) -> Assignment {
+        let mut labels = std::mem::take(&mut self.clusters.of);
+        labels.iter_mut().for_each(|label| *label = self.root(*label));
+        pack(&labels, self.clusters.count, parts)
     }
 }
 
