@@ -210,8 +210,8 @@ impl Pairs {
     /// Where `key` is, or would be. Nobody chooses these keys to harm us, so a multiplication mixes them well enough.
     #[inline]
     fn slot(&self, key: u64) -> usize {
-        let mixed = (key ^ key >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let mut slot = (u128::from(mixed) * self.keys.len() as u128 >> 64) as usize;
+        let mixed = (key ^ (key >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mut slot = ((u128::from(mixed) * self.keys.len() as u128) >> 64) as usize;
         while self.keys[slot] != key && self.keys[slot] != EMPTY {
             slot = if slot + 1 == self.keys.len() { 0 } else { slot + 1 };
         }
@@ -258,6 +258,22 @@ mod tests {
         // Four arcs cut four edges, each counted from both ends; a part may have come out as two arcs.
         assert!(cut(&graph, &part_of) <= 2 * 8, "{}", cut(&graph, &part_of));
         assert!(method.filled(&graph, &part_of).iter().all(|&size| size <= method.room));
+    }
+
+    #[test]
+    fn pairs_are_summed_until_there_are_too_many() {
+        let (mut pairs, most) = (Pairs::new(5_000), 5_000);
+        let pair = |i: u32| (i / 100, 100 + i % 100 * 7919);
+        for round in 1..=3 {
+            assert!((0..most).all(|i| pairs.add(pair(i).0, pair(i).1, round)));
+        }
+        assert!(!pairs.add(pair(most).0, pair(most).1, 1));
+        assert!(pairs.add(pair(0).0, pair(0).1, 10), "a pair that is there can still grow");
+        let level = pairs.level(vec![1; 800_000]);
+        for node in 0..50 {
+            let expected = (0..100).map(|i| (100 + i * 7919, if (node, i) == (0, 0) { 16 } else { 6 }));
+            assert!(level.graph.of(node).eq(expected), "{node}");
+        }
     }
 
     #[test]

@@ -5,8 +5,8 @@
 //! parts or from those the caller has, whichever cut less, label propagation over the parts. Sizes stay within bounds
 //! throughout (Akhremtsev, Sanders & Schulz, (Semi-)External Algorithms for Graph Partitioning and Clustering, 2014).
 //!
-//! Memory: 36 bytes per node, at most 24 per pair of adjacent clusters, of which there may be [`PAIRS`] per node (where
-//! there are more, the caller's parts are taken), and the buffer of [`Neighbors`].
+//! Memory: 12 bytes per node and 12 per cluster, 48 per pair of adjacent clusters, of which there may be [`PAIRS`] per
+//! node (where there are more, the caller's parts are taken), and the buffer of [`Neighbors`].
 
 use super::Assignment;
 use super::coarse::{Multilevel, Pairs};
@@ -22,7 +22,7 @@ use std::ops::ControlFlow;
 
 /// Pairs of adjacent clusters per node that are held in memory.
 const PAIRS: usize = 2;
-/// Pairs that are held however few nodes there are: 10 MB.
+/// Pairs that are held however few nodes there are: 12 MB.
 const ALWAYS: usize = 1 << 18;
 /// The largest cluster, as a share of a part.
 const SHARE: u64 = 24;
@@ -135,7 +135,7 @@ fn propagate(
         })?;
         // Fewer numbers are nearer together; their order, which decides ties, stays.
         clusters.count = renumber(labels, clusters.count);
-        if moved * 50 < neighbors.nodes() {
+        if moved * 10 < neighbors.nodes() {
             break;
         }
     }

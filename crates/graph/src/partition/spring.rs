@@ -10,7 +10,7 @@
 //!
 //! Where we differ: what the order of a stream spoils, later passes mend. With `passes` above 0 the clusters stay small
 //! and are, with the paper's parts of them, only the beginning of `semi_external` partitioning; 0 is the paper's
-//! method. Memory: 44 bytes per node, and a fixed buffer when restreaming.
+//! method. Memory: 24 bytes per node, another 20 for each of the clusters, and what restreaming takes.
 
 use super::moving::renumber;
 use super::neighbors::Sorter;
