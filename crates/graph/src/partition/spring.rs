@@ -10,9 +10,8 @@
 //!
 //! Where we differ: what the order of a stream spoils, later passes mend. With `passes` above 0 the clusters stay small
 //! and are, with the paper's parts of them, only the beginning of `semi_external` partitioning; 0 is the paper's
-//! method. Memory: 24 bytes per node, another 20 for each of the clusters, and what restreaming takes.
+//! method. Memory: 16 bytes per node, 28 for each of the clusters, and what restreaming takes.
 
-use super::moving::renumber;
 use super::neighbors::Sorter;
 use super::pack::pack;
 use super::passes::{DEGREES, each_chunk, prefetch, small_nodes};
@@ -96,16 +95,15 @@ struct Node {
     degree: u32,
     cluster: u32,
     richest: u32,
-    /// Degree of `richest` when it was met.
-    wealth: u32,
+    /// Sum of the degrees in the cluster that this node founded. One that has reached 2^32 - 1 may be larger: it is
+    /// above `tau`, and who is above it no longer changes.
+    volume: u32,
 }
 
 /// Clusters of nodes, each named by the node that founded it.
 struct Clusters {
     nodes: Vec<Node>,
-    /// Sum of the degrees in a cluster.
-    volumes: Vec<u64>,
-    tau: u64,
+    tau: u32,
     /// Whether degrees are those seen so far.
     online: bool,
 }
@@ -118,9 +116,10 @@ impl Clusters {
         if request.count(&ENTRY, restream::PASSES.name)? > 0 {
             tau = tau.min(FEW * 2.0 * edges / count.max(1) as f64);
         }
-        let unseen = Node { degree: 0, cluster: NONE, richest: NONE, wealth: 0 };
+        let tau = tau.min(f64::from(u32::MAX - 1)) as u32;
+        let unseen = Node { degree: 0, cluster: NONE, richest: NONE, volume: 0 };
         let online = request.is(&ENTRY, DEGREES.name, "online")?;
-        Ok(Self { nodes: vec![unseen; count], volumes: vec![0; count], tau: tau as u64, online })
+        Ok(Self { nodes: vec![unseen; count], tau, online })
     }
 
     /// The degree pass and the clustering pass, which `also` sees every chunk of.
@@ -192,7 +191,7 @@ impl Clusters {
         })
     }
 
-    /// Asks for what later edges will touch: first their nodes, then, when these are there, their clusters' volumes.
+    /// Asks for what later edges will touch: first their nodes, then, when these are there, who they point to.
     #[inline]
     fn request(&self, chunk: &EdgeChunk, place: usize) {
         for ids in [&chunk.sources, &chunk.targets] {
@@ -200,7 +199,9 @@ impl Clusters {
                 prefetch(&self.nodes, id as usize);
             }
             if let Some(&id) = ids.get(place + AHEAD) {
-                prefetch(&self.volumes, self.nodes[id as usize].cluster as usize);
+                let node = self.nodes[id as usize];
+                prefetch(&self.nodes, node.cluster as usize);
+                prefetch(&self.nodes, node.richest as usize);
             }
         }
     }
@@ -213,12 +214,13 @@ impl Clusters {
             return;
         }
         if u.cluster != v.cluster {
-            let (from, to) = (self.volumes[u.cluster as usize], self.volumes[v.cluster as usize]);
+            let (from, to) = (self.nodes[u.cluster as usize].volume, self.nodes[v.cluster as usize].volume);
             if from.max(to) <= self.tau {
                 let (id, mover, home) =
                     if from <= to { (source, u, v.cluster) } else { (target, v, u.cluster) };
-                self.volumes[mover.cluster as usize] -= u64::from(mover.degree);
-                self.volumes[home as usize] += u64::from(mover.degree);
+                self.nodes[mover.cluster as usize].volume -= mover.degree;
+                let grown = &mut self.nodes[home as usize].volume;
+                *grown = grown.saturating_add(mover.degree);
                 self.nodes[id as usize].cluster = home;
             }
         }
@@ -230,44 +232,69 @@ impl Clusters {
     #[inline]
     fn seen<const ONLINE: bool>(&mut self, id: u32) -> Node {
         let node = &mut self.nodes[id as usize];
-        let new = node.cluster == NONE;
-        if new {
-            node.cluster = id;
-        }
         if ONLINE {
             node.degree = node.degree.saturating_add(1);
-            self.volumes[node.cluster as usize] += 1;
-        } else if new {
-            self.volumes[id as usize] = u64::from(node.degree);
         }
-        *node
+        if node.cluster == NONE {
+            (node.cluster, node.volume) = (id, node.degree);
+        } else if ONLINE {
+            let cluster = node.cluster as usize;
+            self.nodes[cluster].volume = self.nodes[cluster].volume.saturating_add(1);
+        }
+        self.nodes[id as usize]
     }
 
     #[inline]
     fn enrich(&mut self, node: u32, neighbor: u32, wealth: u32) {
-        let node = &mut self.nodes[node as usize];
-        if (wealth, Reverse(neighbor)) > (node.wealth, Reverse(node.richest)) {
-            (node.wealth, node.richest) = (wealth, neighbor);
+        let richest = self.nodes[node as usize].richest;
+        if (wealth, Reverse(neighbor)) > (self.degree(richest), Reverse(richest)) {
+            self.nodes[node as usize].richest = neighbor;
         }
     }
 
+    /// The degree of `node`, which may be no one.
+    #[inline]
+    fn degree(&self, node: u32) -> u32 {
+        self.nodes.get(node as usize).map_or(0, |node| node.degree)
+    }
+
     /// What merging needs to know; a node without edges is a cluster of its own.
-    fn merging(self) -> Merging {
-        drop(self.volumes);
-        let cluster_of = |(id, node): (u32, &Node)| if node.cluster == NONE { id } else { node.cluster };
-        let mut of: Vec<u32> = (0..).zip(&self.nodes).map(cluster_of).collect();
-        let count = renumber(&mut of, self.nodes.len());
+    fn merging(mut self) -> Merging {
+        let count = self.number();
         let mut sizes = vec![0; count];
         let mut representatives = vec![Representative::default(); count];
-        for (id, node) in (0u32..).zip(&self.nodes) {
-            let cluster = of[id as usize] as usize;
+        for (id, node) in (0..).zip(&self.nodes) {
+            let cluster = node.cluster as usize;
             sizes[cluster] += 1;
-            let wanted = of.get(node.richest as usize).copied().unwrap_or(NONE);
-            let candidate = Representative { wealth: node.wealth, node: Reverse(id), wanted };
+            let wanted = self.nodes.get(node.richest as usize).map_or(NONE, |richest| richest.cluster);
+            let candidate = Representative { wealth: self.degree(node.richest), node: Reverse(id), wanted };
             representatives[cluster] = representatives[cluster].max(candidate);
         }
+        // Written over the nodes, which nobody needs any more.
+        let mut of: Vec<u32> = self.nodes.into_iter().map(|node| node.cluster).collect();
+        of.shrink_to_fit();
         let parents = (0..count as u32).collect();
         Merging { clusters: Labels { of, count }, parents, sizes, representatives }
+    }
+
+    /// Numbers clusters from 0 in the order of their founders; how many there are. Numbers take the place of volumes:
+    /// an array for them would be what this method needs most memory for.
+    fn number(&mut self) -> usize {
+        for id in 0..self.nodes.len() {
+            let cluster = &mut self.nodes[id].cluster;
+            *cluster = if *cluster == NONE { id as u32 } else { *cluster };
+            let founder = *cluster as usize;
+            self.nodes[founder].volume = NONE;
+        }
+        let mut count = 0;
+        for founder in self.nodes.iter_mut().filter(|node| node.volume == NONE) {
+            founder.volume = count;
+            count += 1;
+        }
+        for id in 0..self.nodes.len() {
+            self.nodes[id].cluster = self.nodes[self.nodes[id].cluster as usize].volume;
+        }
+        count as usize
     }
 }
 
