@@ -5,7 +5,7 @@
 //! parts or from those the caller has, whichever cut less, label propagation over the parts. Sizes stay within bounds
 //! throughout (Akhremtsev, Sanders & Schulz, (Semi-)External Algorithms for Graph Partitioning and Clustering, 2014).
 //!
-//! Memory: 12 bytes per node and 12 per cluster, 48 per pair of adjacent clusters, of which there may be [`PAIRS`] per
+//! Memory: 12 bytes per node and 12 per cluster, 64 per pair of adjacent clusters, of which there may be [`PAIRS`] per
 //! node (where there are more, the caller's parts are taken), and the buffer of [`Neighbors`].
 
 use super::Assignment;
@@ -22,7 +22,7 @@ use std::ops::ControlFlow;
 
 /// Pairs of adjacent clusters per node that are held in memory.
 const PAIRS: usize = 2;
-/// Pairs that are held however few nodes there are: 12 MB.
+/// Pairs that are held however few nodes there are: 16 MB.
 const ALWAYS: usize = 1 << 18;
 /// The largest cluster, as a share of a part.
 const SHARE: u64 = 24;
