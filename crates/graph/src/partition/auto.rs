@@ -105,7 +105,7 @@ fn edge_bytes(columns: EdgeColumns) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dataset::{EdgeChunk, MemoryEdges, Splits};
+    use crate::synthetic::small;
     use proptest::prelude::*;
 
     fn workers(count: u32, memory_bytes: u64, reserve: f64) -> Workers {
@@ -153,19 +153,7 @@ mod tests {
 
     #[test]
     fn data_is_counted_as_the_store_lays_it_out() {
-        let edges = EdgeChunk { sources: vec![0, 1], targets: vec![1, 0], ..EdgeChunk::default() };
-        let mut dataset = Dataset {
-            name: String::new(),
-            nodes: 10,
-            undirected: false,
-            edges: Box::new(MemoryEdges::new(edges, 0)),
-            edge_columns: EdgeColumns::default(),
-            features: Features::None,
-            labels: Labels::None,
-            splits: Splits::default(),
-            names: None,
-            notes: Vec::new(),
-        };
+        let mut dataset = small::bare("test", 10, &[(0, 1), (1, 0)]);
         assert_eq!(data_bytes(&dataset), 8 * 11 + 2 * 4);
         dataset.features = Features::Dense { width: 3, values: vec![0.0; 30].into() };
         dataset.labels = Labels::Multi { classes: 5, values: vec![0; 50].into() };

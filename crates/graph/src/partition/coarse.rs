@@ -12,7 +12,6 @@ use crate::progress::Progress;
 use crate::random::Key;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
-use std::hash::{BuildHasherDefault, Hasher};
 
 /// Nodes per part at which coarsening ends.
 const FEW: usize = 24;
@@ -150,51 +149,83 @@ fn cut(level: &Level, part_of: &[u32]) -> u64 {
     (0..level.nodes() as u32).map(outward).sum()
 }
 
-/// Weights of pairs of nodes.
-#[derive(Default)]
+/// Weights of pairs of nodes, at most so many: a hash table with linear probing.
+///
+/// Keys and weights take 12 bytes per slot, and the table never has more slots than the most pairs need.
 pub(super) struct Pairs {
-    weights: HashMap<u64, u32, BuildHasherDefault<Mixed>>,
+    keys: Vec<u64>,
+    weights: Vec<u32>,
+    used: usize,
+    most: usize,
 }
 
+/// No pair: nobody is joined to themselves.
+const EMPTY: u64 = 0;
+
 impl Pairs {
-    /// `weight` more between `a` and `b`, which are always named in this order.
-    #[inline]
-    pub fn add(&mut self, a: u32, b: u32, weight: u32) {
-        let sum = self.weights.entry(u64::from(a) << 32 | u64::from(b)).or_default();
-        *sum = sum.saturating_add(weight);
+    /// No pair yet, and room for `most`.
+    pub fn new(most: usize) -> Self {
+        let mut pairs = Self { keys: Vec::new(), weights: Vec::new(), used: 0, most };
+        pairs.resize(1 << 10);
+        pairs
     }
 
-    /// How many pairs there are.
-    pub fn len(&self) -> usize {
-        self.weights.len()
+    /// `weight` more between `a` and `b`, where always `a < b`; whether there was room.
+    #[inline]
+    pub fn add(&mut self, a: u32, b: u32, weight: u32) -> bool {
+        let key = u64::from(a) << 32 | u64::from(b);
+        let slot = self.slot(key);
+        if self.keys[slot] == EMPTY {
+            return self.insert(key, weight);
+        }
+        self.weights[slot] = self.weights[slot].saturating_add(weight);
+        true
+    }
+
+    #[inline(never)]
+    fn insert(&mut self, key: u64, weight: u32) -> bool {
+        if self.used == self.most {
+            return false;
+        }
+        // A quarter of the slots stays free, so that searches end soon.
+        if self.used + self.used / 3 >= self.keys.len() - 1 {
+            self.resize(2 * self.keys.len());
+        }
+        let slot = self.slot(key);
+        (self.keys[slot], self.weights[slot]) = (key, weight);
+        self.used += 1;
+        true
+    }
+
+    fn resize(&mut self, slots: usize) {
+        let slots = slots.min(self.most + self.most / 3 + 2);
+        let keys = std::mem::replace(&mut self.keys, vec![EMPTY; slots]);
+        let weights = std::mem::replace(&mut self.weights, vec![0; slots]);
+        for (key, weight) in keys.into_iter().zip(weights).filter(|pair| pair.0 != EMPTY) {
+            let slot = self.slot(key);
+            (self.keys[slot], self.weights[slot]) = (key, weight);
+        }
+    }
+
+    /// Where `key` is, or would be. Nobody chooses these keys to harm us, so a multiplication mixes them well enough.
+    #[inline]
+    fn slot(&self, key: u64) -> usize {
+        let mixed = (key ^ (key >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mut slot = ((u128::from(mixed) * self.keys.len() as u128) >> 64) as usize;
+        while self.keys[slot] != key && self.keys[slot] != EMPTY {
+            slot = if slot + 1 == self.keys.len() { 0 } else { slot + 1 };
+        }
+        slot
     }
 
     /// The graph of nodes with these `sizes` that the pairs join; the order in which they were added does not matter.
     pub fn level(self, sizes: Vec<u32>) -> Level {
         let ends = |(&pair, &weight): (&u64, &u32)| ((pair >> 32) as u32, pair as u32, weight);
-        let graph = Adjacency::of_pairs(sizes.len(), self.weights.iter().map(ends));
+        let pairs = self.keys.iter().zip(&self.weights).filter(|pair| *pair.0 != EMPTY).map(ends);
+        let graph = Adjacency::of_pairs(sizes.len(), pairs);
         let degree = |node: u32| graph.of(node).map(|(_, weight)| u64::from(weight)).sum();
         let degrees = (0..sizes.len() as u32).map(degree).collect();
         Level { graph, sizes, degrees }
-    }
-}
-
-/// A hash of one number: nobody chooses these keys to harm us, so a multiplication will do.
-#[derive(Default)]
-pub(super) struct Mixed(u64);
-
-impl Hasher for Mixed {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|&byte| self.write_u64(u64::from(byte)));
-    }
-
-    fn write_u64(&mut self, number: u64) {
-        let mixed = (self.0 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        self.0 = mixed ^ mixed >> 32;
     }
 }
 
@@ -205,8 +236,8 @@ mod tests {
     use crate::random::Purpose;
 
     fn level(sizes: Vec<u32>, edges: impl Iterator<Item = (u32, u32, u32)>) -> Level {
-        let mut pairs = Pairs::default();
-        edges.for_each(|(a, b, weight)| pairs.add(a.min(b), a.max(b), weight));
+        let mut pairs = Pairs::new(1 << 20);
+        edges.for_each(|(a, b, weight)| assert!(pairs.add(a.min(b), a.max(b), weight)));
         pairs.level(sizes)
     }
 
@@ -227,6 +258,22 @@ mod tests {
         // Four arcs cut four edges, each counted from both ends; a part may have come out as two arcs.
         assert!(cut(&graph, &part_of) <= 2 * 8, "{}", cut(&graph, &part_of));
         assert!(method.filled(&graph, &part_of).iter().all(|&size| size <= method.room));
+    }
+
+    #[test]
+    fn pairs_are_summed_until_there_are_too_many() {
+        let (mut pairs, most) = (Pairs::new(5_000), 5_000);
+        let pair = |i: u32| (i / 100, 100 + i % 100 * 7919);
+        for round in 1..=3 {
+            assert!((0..most).all(|i| pairs.add(pair(i).0, pair(i).1, round)));
+        }
+        assert!(!pairs.add(pair(most).0, pair(most).1, 1));
+        assert!(pairs.add(pair(0).0, pair(0).1, 10), "a pair that is there can still grow");
+        let level = pairs.level(vec![1; 800_000]);
+        for node in 0..50 {
+            let expected = (0..100).map(|i| (100 + i * 7919, if (node, i) == (0, 0) { 16 } else { 6 }));
+            assert!(level.graph.of(node).eq(expected), "{node}");
+        }
     }
 
     #[test]

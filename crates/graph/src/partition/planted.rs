@@ -45,6 +45,23 @@ pub(super) fn quality(name: &str, dataset: &mut Dataset, request: &Request) -> Q
     measure(dataset, &assignment, &Silent).unwrap()
 }
 
+/// How good that is, which must cut less than `share` of the edges that random parts cut.
+pub(super) fn cuts_below_random(name: &str, dataset: &mut Dataset, request: &Request, share: f64) -> Quality {
+    let random = quality("random", dataset, &Request::new(request.parts, 5)).cut_fraction;
+    let figures = quality(name, dataset, request);
+    assert!(figures.cut_fraction < share * random, "{request:?}: {} {random}", figures.cut_fraction);
+    figures
+}
+
+/// Asserts that the method cuts far less than random parts do, and that no part exceeds its slack.
+pub(super) fn cuts_little_within_its_slack(name: &str) {
+    for slack in ["0", "0.05", "0.3"] {
+        let figures = cuts_below_random(name, &mut communities(), &with(4, "slack", slack), 0.5);
+        let most = 1.0 + slack.parse::<f64>().unwrap();
+        assert!(figures.balance_nodes <= most + 1e-9, "slack {slack}: {}", figures.balance_nodes);
+    }
+}
+
 /// A request with one setting.
 pub(super) fn with(parts: u32, name: &str, value: &str) -> Request {
     Request { settings: [(name.to_owned(), value.to_owned())].into(), ..Request::new(parts, 5) }

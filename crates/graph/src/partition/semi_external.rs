@@ -5,8 +5,8 @@
 //! parts or from those the caller has, whichever cut less, label propagation over the parts. Sizes stay within bounds
 //! throughout (Akhremtsev, Sanders & Schulz, (Semi-)External Algorithms for Graph Partitioning and Clustering, 2014).
 //!
-//! Memory: 36 bytes per node, at most 24 per pair of adjacent clusters, of which there may be [`PAIRS`] per node (where
-//! there are more, the caller's parts are taken), and the buffer of [`Neighbors`].
+//! Memory: 12 bytes per node and 12 per cluster, 64 per pair of adjacent clusters, of which there may be [`PAIRS`] per
+//! node (where there are more, the caller's parts are taken), and the buffer of [`Neighbors`].
 
 use super::Assignment;
 use super::coarse::{Multilevel, Pairs};
@@ -18,13 +18,14 @@ use super::tally::Tally;
 use crate::Result;
 use crate::progress::Progress;
 use crate::random::Key;
+use std::ops::ControlFlow;
 
 /// Pairs of adjacent clusters per node that are held in memory.
 const PAIRS: usize = 2;
-/// Pairs that are held however few nodes there are: 10 MB.
+/// Pairs that are held however few nodes there are: 16 MB.
 const ALWAYS: usize = 1 << 18;
 /// The largest cluster, as a share of a part.
-const SHARE: u32 = 24;
+const SHARE: u64 = 24;
 
 /// How to make parts.
 pub(super) struct Plan {
@@ -38,30 +39,26 @@ pub(super) struct Plan {
     pub key: Key,
 }
 
-/// The most nodes that a cluster should have when parts have `room`.
-pub(super) fn largest(room: u32) -> u32 {
-    room / SHARE
+/// Clusters of nodes: the number of each node's, all numbers below that of the clusters being given to some node.
+#[derive(Clone)]
+pub(super) struct Labels {
+    /// The cluster of each node.
+    pub of: Vec<u32>,
+    /// How many clusters there are.
+    pub count: usize,
 }
 
-/// Parts from clusters, or from `start` if that cuts less. `clusters` name the cluster of each node by a node, finer
-/// ones first; the first whose graph is small enough are taken.
+/// Parts from clusters, or from `start` if that cuts less or the graph of clusters is too large.
 pub(super) fn partition(
     neighbors: &Neighbors,
-    clusters: [Vec<u32>; 2],
+    clusters: Labels,
     start: Assignment,
     plan: &Plan,
     progress: &dyn Progress,
 ) -> Result<Assignment> {
-    let [fine, coarse] = clusters;
-    let found = match by_clusters(neighbors, fine, plan, progress)? {
-        Some(part_of) => Some(part_of),
-        None => by_clusters(neighbors, coarse, plan, progress)?,
-    };
-    let part_of = match found {
-        Some(part_of) if cut(neighbors, &part_of, progress)? <= cut(neighbors, &start.part_of, progress)? => {
-            part_of
-        }
-        _ => start.part_of,
+    let part_of = match by_clusters(neighbors, clusters, plan, progress)? {
+        Some(found) => better(neighbors, found, start.part_of, progress)?,
+        None => start.part_of,
     };
     let mut stream = Restream::new(neighbors, part_of, plan.parts, plan.slack);
     for _ in 0..plan.passes {
@@ -76,45 +73,58 @@ pub(super) fn partition(
 /// The part of every node by a partition of the graph of clusters, unless that is too large.
 fn by_clusters(
     neighbors: &Neighbors,
-    labels: Vec<u32>,
+    mut clusters: Labels,
     plan: &Plan,
     progress: &dyn Progress,
 ) -> Result<Option<Vec<u32>>> {
-    let (nodes, room) = (labels.len(), room(labels.len(), plan.parts, plan.slack));
-    let mut cluster_of = propagate(neighbors, labels, room / u64::from(SHARE), plan.passes, progress)?;
-    let clusters = renumber(&mut cluster_of, nodes);
-    let Some(coarse) = contract(neighbors, &cluster_of, clusters, progress)? else { return Ok(None) };
+    let room = room(clusters.of.len(), plan.parts, plan.slack);
+    propagate(neighbors, &mut clusters, room / SHARE, plan.passes, progress)?;
+    let Some(coarse) = contract(neighbors, &clusters, progress)? else { return Ok(None) };
     let method = Multilevel { parts: plan.parts, room, key: plan.key, progress };
     let part_of_cluster = method.run(&coarse)?;
-    Ok(Some(cluster_of.iter().map(|&cluster| part_of_cluster[cluster as usize]).collect()))
+    let mut part_of = clusters.of;
+    part_of.iter_mut().for_each(|cluster| *cluster = part_of_cluster[*cluster as usize]);
+    Ok(Some(part_of))
 }
 
-/// How many list entries name a neighbour in another part.
-fn cut(neighbors: &Neighbors, part_of: &[u32], progress: &dyn Progress) -> Result<u64> {
-    let mut cut = 0;
+/// The one of two assignments that cuts fewer edges, the first if they are equal.
+fn better(
+    neighbors: &Neighbors,
+    first: Vec<u32>,
+    second: Vec<u32>,
+    progress: &dyn Progress,
+) -> Result<Vec<u32>> {
+    let mut cuts = [0; 2];
     neighbors.each("comparing cuts", progress, |node, list| {
-        let home = part_of[node as usize];
-        cut += list.iter().filter(|&&other| part_of[other as usize] != home).count() as u64;
+        for (cut, part_of) in cuts.iter_mut().zip([&first, &second]) {
+            let home = part_of[node as usize];
+            *cut += list.iter().filter(|&&other| part_of[other as usize] != home).count() as u64;
+        }
     })?;
-    Ok(cut)
+    Ok(if cuts[0] <= cuts[1] { first } else { second })
 }
 
 /// Every node joins the cluster of most of its neighbours, as long as that has at most `most` nodes.
 fn propagate(
     neighbors: &Neighbors,
-    mut labels: Vec<u32>,
+    clusters: &mut Labels,
     most: u64,
     passes: u64,
     progress: &dyn Progress,
-) -> Result<Vec<u32>> {
-    let mut filled = vec![0u32; labels.len()];
-    labels.iter().for_each(|&label| filled[label as usize] += 1);
-    let mut tally = Tally::new(labels.len());
+) -> Result<()> {
+    let mut near = Vec::new();
     for _ in 0..passes {
+        let labels = &mut clusters.of;
+        let mut filled = vec![0u32; clusters.count];
+        labels.iter().for_each(|&label| filled[label as usize] += 1);
+        let mut tally = Tally::new(clusters.count);
         let mut moved = 0;
         neighbors.each("moving nodes between clusters", progress, |node, list| {
             let own = labels[node as usize];
-            list.iter().for_each(|&other| tally.add(labels[other as usize], 1));
+            // Labels come from all over memory: they are all asked for before the first is looked at.
+            near.clear();
+            near.extend(list.iter().map(|&other| labels[other as usize]));
+            near.iter().for_each(|&label| tally.add(label, 1));
             let best = most_of(&mut tally, own, |label| u64::from(filled[label as usize]) < most);
             if best != own {
                 filled[own as usize] -= 1;
@@ -123,11 +133,13 @@ fn propagate(
                 moved += 1;
             }
         })?;
-        if moved * 50 < neighbors.nodes() {
+        // Fewer numbers are nearer together; their order, which decides ties, stays.
+        clusters.count = renumber(labels, clusters.count);
+        if moved * 10 < neighbors.nodes() {
             break;
         }
     }
-    Ok(labels)
+    Ok(())
 }
 
 /// The label with most neighbours among `own` and those that `fit`; ties go to `own`, then to the lowest.
@@ -143,24 +155,16 @@ fn most_of(tally: &mut Tally, own: u32, fits: impl Fn(u32) -> bool) -> u32 {
 }
 
 /// The graph of clusters, unless it has too many edges to hold.
-fn contract(
-    neighbors: &Neighbors,
-    cluster_of: &[u32],
-    clusters: usize,
-    progress: &dyn Progress,
-) -> Result<Option<Level>> {
-    let mut sizes = vec![0u32; clusters];
-    let mut pairs = Pairs::default();
-    let most = (PAIRS * cluster_of.len()).max(ALWAYS);
-    neighbors.each("joining clusters", progress, |node, list| {
-        let own = cluster_of[node as usize];
+fn contract(neighbors: &Neighbors, clusters: &Labels, progress: &dyn Progress) -> Result<Option<Level>> {
+    let mut sizes = vec![0u32; clusters.count];
+    let mut pairs = Pairs::new((PAIRS * clusters.of.len()).max(ALWAYS));
+    let mut full = false;
+    neighbors.each_until("joining clusters", progress, |node, list| {
+        let own = clusters.of[node as usize];
         sizes[own as usize] += 1;
-        for other in list.iter().map(|&other| cluster_of[other as usize]).filter(|&other| own < other) {
-            if pairs.len() <= most {
-                pairs.add(own, other, 1);
-            }
-        }
+        let mut others = list.iter().map(|&other| clusters.of[other as usize]).filter(|&other| own < other);
+        full = !others.all(|other| pairs.add(own, other, 1));
+        if full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })?;
-    let small = pairs.len() <= most;
-    Ok(small.then(|| pairs.level(sizes)))
+    Ok((!full).then(|| pairs.level(sizes)))
 }

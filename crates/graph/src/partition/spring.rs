@@ -10,13 +10,13 @@
 //!
 //! Where we differ: what the order of a stream spoils, later passes mend. With `passes` above 0 the clusters stay small
 //! and are, with the paper's parts of them, only the beginning of `semi_external` partitioning; 0 is the paper's
-//! method. Memory: 44 bytes per node, and a fixed buffer when restreaming.
+//! method. Memory: 16 bytes per node, 28 for each of the clusters, and what restreaming takes.
 
-use super::neighbors::Neighbors;
+use super::neighbors::Sorter;
 use super::pack::pack;
 use super::passes::{DEGREES, each_chunk, prefetch, small_nodes};
 use super::restream;
-use super::semi_external::{self, Plan};
+use super::semi_external::{self, Labels, Plan};
 use super::settings::{Setting, Values};
 use super::{Assignment, Entry, Memory, Partitioner, Request};
 use crate::Result;
@@ -63,14 +63,16 @@ impl Partitioner for Spring {
         let slack = request.number(&ENTRY, restream::SLACK.name)?;
         let most = ((1.0 + slack) * nodes as f64 / f64::from(request.parts)) as u32;
         let passes = request.count(&ENTRY, restream::PASSES.name)?;
-        let clusters = Clusters::stream(dataset, request, progress)?;
+        let mut clusters = Clusters::new(dataset, request)?;
         if passes == 0 || request.parts == 1 {
-            return Ok(clusters.merge(most).assign(request.parts));
+            clusters.stream(dataset, progress, |_| Ok(()))?;
+            return Ok(clusters.merging().merge(most).assign(request.parts));
         }
-        let fine = [clusters.merge(0).labels(), clusters.merge(semi_external::largest(most)).labels()];
-        let start = clusters.merge(most).assign(request.parts);
-        drop(clusters);
-        let neighbors = Neighbors::sort(dataset, request, progress)?;
+        let neighbors = clusters.stream_and_sort(dataset, request, progress)?;
+        let merging = clusters.merging();
+        let fine = merging.clusters.clone();
+        let start = merging.merge(most).assign(request.parts);
+        let neighbors = neighbors.finish(progress)?;
         let key = Key::new(request.seed, Purpose::Partition);
         let plan = Plan { parts: request.parts, slack, passes, key };
         semi_external::partition(&neighbors, fine, start, &plan, progress)
@@ -93,61 +95,103 @@ struct Node {
     degree: u32,
     cluster: u32,
     richest: u32,
-    /// Degree of `richest` when it was met.
-    wealth: u32,
+    /// Sum of the degrees in the cluster that this node founded. One that has reached 2^32 - 1 may be larger: it is
+    /// above `tau`, and who is above it no longer changes.
+    volume: u32,
 }
 
 /// Clusters of nodes, each named by the node that founded it.
 struct Clusters {
     nodes: Vec<Node>,
-    /// Sum of the degrees in a cluster.
-    volumes: Vec<u64>,
-    tau: u64,
+    tau: u32,
+    /// Whether degrees are those seen so far.
+    online: bool,
 }
 
 impl Clusters {
-    /// The degree pass and the clustering pass.
-    fn stream(dataset: &mut Dataset, request: &Request, progress: &dyn Progress) -> Result<Self> {
+    fn new(dataset: &Dataset, request: &Request) -> Result<Self> {
         let count = small_nodes(dataset, request)?;
         let edges = dataset.edges.len() as f64;
         let mut tau = request.number(&ENTRY, "tau")? * edges / f64::from(request.parts);
         if request.count(&ENTRY, restream::PASSES.name)? > 0 {
             tau = tau.min(FEW * 2.0 * edges / count.max(1) as f64);
         }
-        let unseen = Node { degree: 0, cluster: NONE, richest: NONE, wealth: 0 };
-        let mut clusters = Self { nodes: vec![unseen; count], volumes: vec![0; count], tau: tau as u64 };
-        if request.is(&ENTRY, DEGREES.name, "online")? {
-            clusters.cluster::<true>(dataset, progress)?;
-        } else {
-            let nodes = &mut clusters.nodes;
-            each_chunk(dataset, "counting degrees", progress, |chunk| {
-                for ids in [&chunk.sources, &chunk.targets] {
-                    for (place, &id) in ids.iter().enumerate() {
-                        if let Some(&next) = ids.get(place + AHEAD) {
-                            prefetch(nodes, next as usize);
-                        }
-                        let degree = &mut nodes[id as usize].degree;
-                        *degree = degree.saturating_add(1);
-                    }
-                }
-                Ok(())
-            })?;
-            clusters.cluster::<false>(dataset, progress)?;
-        }
-        Ok(clusters)
+        let tau = tau.min(f64::from(u32::MAX - 1)) as u32;
+        let unseen = Node { degree: 0, cluster: NONE, richest: NONE, volume: 0 };
+        let online = request.is(&ENTRY, DEGREES.name, "online")?;
+        Ok(Self { nodes: vec![unseen; count], tau, online })
     }
 
-    fn cluster<const ONLINE: bool>(&mut self, dataset: &mut Dataset, progress: &dyn Progress) -> Result<()> {
-        each_chunk(dataset, "clustering", progress, |chunk| {
-            for (place, (&source, &target)) in chunk.sources.iter().zip(&chunk.targets).enumerate() {
-                self.request(chunk, place);
-                self.meet::<ONLINE>(source as u32, target as u32);
+    /// The degree pass and the clustering pass, which `also` sees every chunk of.
+    fn stream(
+        &mut self,
+        dataset: &mut Dataset,
+        progress: &dyn Progress,
+        also: impl FnMut(&EdgeChunk) -> Result<()>,
+    ) -> Result<()> {
+        if self.online {
+            return self.cluster::<true>(dataset, progress, also);
+        }
+        self.count_degrees(dataset, progress)?;
+        self.cluster::<false>(dataset, progress, also)
+    }
+
+    /// [`Self::stream`], after which all edges are in their ranges too. That takes known degrees: where they are counted
+    /// first it goes with the clustering, else it takes a pass of its own.
+    fn stream_and_sort(
+        &mut self,
+        dataset: &mut Dataset,
+        request: &Request,
+        progress: &dyn Progress,
+    ) -> Result<Sorter> {
+        if self.online {
+            self.cluster::<true>(dataset, progress, |_| Ok(()))?;
+            let mut sorter = Sorter::new(dataset, request, self.degrees())?;
+            each_chunk(dataset, "sorting by node", progress, |chunk| sorter.take(chunk))?;
+            return Ok(sorter);
+        }
+        self.count_degrees(dataset, progress)?;
+        let mut sorter = Sorter::new(dataset, request, self.degrees())?;
+        self.cluster::<false>(dataset, progress, |chunk| sorter.take(chunk))?;
+        Ok(sorter)
+    }
+
+    fn degrees(&self) -> impl Iterator<Item = u32> + '_ {
+        self.nodes.iter().map(|node| node.degree)
+    }
+
+    fn count_degrees(&mut self, dataset: &mut Dataset, progress: &dyn Progress) -> Result<()> {
+        let nodes = &mut self.nodes;
+        each_chunk(dataset, "counting degrees", progress, |chunk| {
+            for ids in [&chunk.sources, &chunk.targets] {
+                for (place, &id) in ids.iter().enumerate() {
+                    if let Some(&next) = ids.get(place + AHEAD) {
+                        prefetch(nodes, next as usize);
+                    }
+                    let degree = &mut nodes[id as usize].degree;
+                    *degree = degree.saturating_add(1);
+                }
             }
             Ok(())
         })
     }
 
-    /// Asks for what later edges will touch: first their nodes, then, when these are there, their clusters' volumes.
+    fn cluster<const ONLINE: bool>(
+        &mut self,
+        dataset: &mut Dataset,
+        progress: &dyn Progress,
+        mut also: impl FnMut(&EdgeChunk) -> Result<()>,
+    ) -> Result<()> {
+        each_chunk(dataset, "clustering", progress, |chunk| {
+            for (place, (&source, &target)) in chunk.sources.iter().zip(&chunk.targets).enumerate() {
+                self.request(chunk, place);
+                self.meet::<ONLINE>(source as u32, target as u32);
+            }
+            also(chunk)
+        })
+    }
+
+    /// Asks for what later edges will touch: first their nodes, then, when these are there, who they point to.
     #[inline]
     fn request(&self, chunk: &EdgeChunk, place: usize) {
         for ids in [&chunk.sources, &chunk.targets] {
@@ -155,7 +199,9 @@ impl Clusters {
                 prefetch(&self.nodes, id as usize);
             }
             if let Some(&id) = ids.get(place + AHEAD) {
-                prefetch(&self.volumes, self.nodes[id as usize].cluster as usize);
+                let node = self.nodes[id as usize];
+                prefetch(&self.nodes, node.cluster as usize);
+                prefetch(&self.nodes, node.richest as usize);
             }
         }
     }
@@ -168,12 +214,13 @@ impl Clusters {
             return;
         }
         if u.cluster != v.cluster {
-            let (from, to) = (self.volumes[u.cluster as usize], self.volumes[v.cluster as usize]);
+            let (from, to) = (self.nodes[u.cluster as usize].volume, self.nodes[v.cluster as usize].volume);
             if from.max(to) <= self.tau {
                 let (id, mover, home) =
                     if from <= to { (source, u, v.cluster) } else { (target, v, u.cluster) };
-                self.volumes[mover.cluster as usize] -= u64::from(mover.degree);
-                self.volumes[home as usize] += u64::from(mover.degree);
+                self.nodes[mover.cluster as usize].volume -= mover.degree;
+                let grown = &mut self.nodes[home as usize].volume;
+                *grown = grown.saturating_add(mover.degree);
                 self.nodes[id as usize].cluster = home;
             }
         }
@@ -185,96 +232,124 @@ impl Clusters {
     #[inline]
     fn seen<const ONLINE: bool>(&mut self, id: u32) -> Node {
         let node = &mut self.nodes[id as usize];
-        let new = node.cluster == NONE;
-        if new {
-            node.cluster = id;
-        }
         if ONLINE {
             node.degree = node.degree.saturating_add(1);
-            self.volumes[node.cluster as usize] += 1;
-        } else if new {
-            self.volumes[id as usize] = u64::from(node.degree);
         }
-        *node
+        if node.cluster == NONE {
+            (node.cluster, node.volume) = (id, node.degree);
+        } else if ONLINE {
+            let cluster = node.cluster as usize;
+            self.nodes[cluster].volume = self.nodes[cluster].volume.saturating_add(1);
+        }
+        self.nodes[id as usize]
     }
 
     #[inline]
     fn enrich(&mut self, node: u32, neighbor: u32, wealth: u32) {
-        let node = &mut self.nodes[node as usize];
-        if (wealth, Reverse(neighbor)) > (node.wealth, Reverse(node.richest)) {
-            (node.wealth, node.richest) = (wealth, neighbor);
+        let richest = self.nodes[node as usize].richest;
+        if (wealth, Reverse(neighbor)) > (self.degree(richest), Reverse(richest)) {
+            self.nodes[node as usize].richest = neighbor;
         }
     }
 
-    /// Lines 18 to 25: merges clusters, smallest first, while a union has at most `most` nodes.
-    fn merge(&self, most: u32) -> Merged {
-        let nodes = &self.nodes;
-        let mut merged = Merged::new(nodes);
-        let mut queue: BinaryHeap<Reverse<(u32, u32)>> = (0..nodes.len() as u32)
-            .filter(|&c| merged.sizes[c as usize] > 0)
-            .map(|c| Reverse((merged.sizes[c as usize], c)))
-            .collect();
-        // No union has fewer than two nodes.
-        while most >= 2
-            && let Some(Reverse((size, cluster))) = queue.pop()
-        {
-            // A cluster that was merged or has grown since is in the queue again, or gone.
-            if merged.parents[cluster as usize] != cluster || merged.sizes[cluster as usize] != size {
-                continue;
-            }
-            let richest = nodes[merged.representatives[cluster as usize] as usize].richest;
-            if richest == NONE {
-                continue;
-            }
-            let target = merged.root(nodes[richest as usize].cluster);
-            if target != cluster && size + merged.sizes[target as usize] <= most {
-                merged.join(cluster, target, nodes);
-                queue.push(Reverse((merged.sizes[target as usize], target)));
-            }
+    /// The degree of `node`, which may be no one.
+    #[inline]
+    fn degree(&self, node: u32) -> u32 {
+        self.nodes.get(node as usize).map_or(0, |node| node.degree)
+    }
+
+    /// What merging needs to know; a node without edges is a cluster of its own.
+    fn merging(mut self) -> Merging {
+        let count = self.number();
+        let mut sizes = vec![0; count];
+        let mut representatives = vec![Representative::default(); count];
+        for (id, node) in (0..).zip(&self.nodes) {
+            let cluster = node.cluster as usize;
+            sizes[cluster] += 1;
+            let wanted = self.nodes.get(node.richest as usize).map_or(NONE, |richest| richest.cluster);
+            let candidate = Representative { wealth: self.degree(node.richest), node: Reverse(id), wanted };
+            representatives[cluster] = representatives[cluster].max(candidate);
         }
-        merged.of_node = nodes.iter().map(|node| node.cluster).collect();
-        merged
+        // Written over the nodes, which nobody needs any more.
+        let mut of: Vec<u32> = self.nodes.into_iter().map(|node| node.cluster).collect();
+        of.shrink_to_fit();
+        let parents = (0..count as u32).collect();
+        Merging { clusters: Labels { of, count }, parents, sizes, representatives }
+    }
+
+    /// Numbers clusters from 0 in the order of their founders; how many there are. Numbers take the place of volumes:
+    /// an array for them would be what this method needs most memory for.
+    fn number(&mut self) -> usize {
+        for id in 0..self.nodes.len() {
+            let cluster = &mut self.nodes[id].cluster;
+            *cluster = if *cluster == NONE { id as u32 } else { *cluster };
+            let founder = *cluster as usize;
+            self.nodes[founder].volume = NONE;
+        }
+        let mut count = 0;
+        for founder in self.nodes.iter_mut().filter(|node| node.volume == NONE) {
+            founder.volume = count;
+            count += 1;
+        }
+        for id in 0..self.nodes.len() {
+            self.nodes[id].cluster = self.nodes[self.nodes[id].cluster as usize].volume;
+        }
+        count as usize
     }
 }
 
-/// Clusters that have been merged: a forest over the founders.
-struct Merged {
+/// The node of a cluster whose richest neighbour is the richest; of several, the lowest.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Representative {
+    /// Degree of the richest neighbour.
+    wealth: u32,
+    node: Reverse<u32>,
+    /// The cluster of the richest neighbour before any was merged, or [`NONE`].
+    wanted: u32,
+}
+
+impl Default for Representative {
+    fn default() -> Self {
+        Self { wealth: 0, node: Reverse(NONE), wanted: NONE }
+    }
+}
+
+/// Clusters that are being merged: a forest over them.
+struct Merging {
+    clusters: Labels,
     parents: Vec<u32>,
     sizes: Vec<u32>,
-    /// The node of a cluster whose richest neighbour is the richest.
-    representatives: Vec<u32>,
-    of_node: Vec<u32>,
+    representatives: Vec<Representative>,
 }
 
-impl Merged {
-    fn new(nodes: &[Node]) -> Self {
-        let mut merged = Self {
-            parents: (0..nodes.len() as u32).collect(),
-            sizes: vec![0; nodes.len()],
-            representatives: vec![NONE; nodes.len()],
-            of_node: Vec::new(),
-        };
-        for (id, node) in nodes.iter().enumerate().filter(|(_, node)| node.cluster != NONE) {
-            let cluster = node.cluster as usize;
-            merged.sizes[cluster] += 1;
-            merged.represent(cluster, id as u32, nodes);
+impl Merging {
+    /// Lines 18 to 25: merges clusters, smallest first, while a union has at most `most` nodes.
+    fn merge(mut self, most: u32) -> Self {
+        let mut queue: BinaryHeap<Reverse<(u32, u32)>> =
+            (0..).zip(&self.sizes).map(|(cluster, &size)| Reverse((size, cluster))).collect();
+        while let Some(Reverse((size, cluster))) = queue.pop() {
+            // A cluster that was merged or has grown since is in the queue again, or gone.
+            if self.parents[cluster as usize] != cluster || self.sizes[cluster as usize] != size {
+                continue;
+            }
+            let wanted = self.representatives[cluster as usize].wanted;
+            if wanted == NONE {
+                continue;
+            }
+            let target = self.root(wanted);
+            if target != cluster && size + self.sizes[target as usize] <= most {
+                self.join(cluster, target);
+                queue.push(Reverse((self.sizes[target as usize], target)));
+            }
         }
-        merged
+        self
     }
 
-    /// Makes `node` the representative of `cluster` if its richest neighbour is richer; ties by id.
-    fn represent(&mut self, cluster: usize, node: u32, nodes: &[Node]) {
-        let rank = |id: u32| (nodes[id as usize].wealth, Reverse(id));
-        let current = &mut self.representatives[cluster];
-        if *current == NONE || rank(node) > rank(*current) {
-            *current = node;
-        }
-    }
-
-    fn join(&mut self, cluster: u32, target: u32, nodes: &[Node]) {
-        self.parents[cluster as usize] = target;
-        self.sizes[target as usize] += self.sizes[cluster as usize];
-        self.represent(target as usize, self.representatives[cluster as usize], nodes);
+    fn join(&mut self, cluster: u32, target: u32) {
+        let (from, to) = (cluster as usize, target as usize);
+        self.parents[from] = target;
+        self.sizes[to] += self.sizes[from];
+        self.representatives[to] = self.representatives[to].max(self.representatives[from]);
     }
 
     /// The cluster that `cluster` has become, shortening the way there.
@@ -287,19 +362,11 @@ impl Merged {
         cluster
     }
 
-    /// The cluster of each node, by its founder; a node without edges is a cluster of its own.
-    fn labels(mut self) -> Vec<u32> {
-        let mut labels = std::mem::take(&mut self.of_node);
-        for (id, label) in (0u32..).zip(&mut labels) {
-            *label = if *label == NONE { id } else { self.root(*label) };
-        }
-        labels
-    }
-
     /// Lines 26 to 29: clusters to parts.
-    fn assign(self, parts: u32) -> Assignment {
-        let labels = self.labels();
-        pack(&labels, labels.len(), parts)
+    fn assign(mut self, parts: u32) -> Assignment {
+        let mut labels = std::mem::take(&mut self.clusters.of);
+        labels.iter_mut().for_each(|label| *label = self.root(*label));
+        pack(&labels, self.clusters.count, parts)
     }
 }
 
