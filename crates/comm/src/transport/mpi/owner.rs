@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 /// Looks without a pause before the owner starts to rest.
 const PATIENCE: u32 = 5;
-/// The rest between two looks: at 10 Gbit/s the sockets' buffers hold far more than arrives meanwhile.
+/// The rest between two looks: the sockets' buffers hold far more than arrives meanwhile.
 const REST: Duration = Duration::from_micros(100);
 /// How long a process that ends waits for its last messages and for the others.
 const FAREWELL: Duration = Duration::from_secs(5);
