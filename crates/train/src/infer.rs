@@ -7,7 +7,6 @@ use crate::trainer::{Run, threads};
 use crate::worker::Worker;
 use crate::{Result, evaluate};
 use archipelago_comm::{Comm, Kind};
-use archipelago_graph::PartId;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -45,7 +44,7 @@ impl Run<'_> {
     }
 
     fn restored(&self, comm: Comm, checkpoint: &Checkpoint) -> Result<Worker> {
-        let part = Arc::new(self.store.part(PartId(comm.rank() as u32))?);
+        let part = self.part(&comm)?;
         let pool = Pool::new(threads(&self.config));
         let mut worker = Worker::new(Rc::new(comm), part, Arc::clone(&self.config), pool, false)?;
         checkpoint.restore_weights(&mut worker.tape.parameters)?;

@@ -16,7 +16,7 @@ use crate::{Error, Result, evaluate};
 use archipelago_comm::terms::Fact;
 use archipelago_comm::{Comm, Job, Kind, Meters, launch};
 use archipelago_graph::store::Manifest;
-use archipelago_graph::{PartId, Store};
+use archipelago_graph::{Part, PartId, Store};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -61,10 +61,7 @@ impl Run<'_> {
         let entry = self.check()?;
         let pool = Pool::new(threads(&self.config));
         let mut endings = self.launch(|comm| {
-            comm.same_everywhere(&self.terms())?;
-            let part = PartId(comm.rank() as u32);
-            self.store.verify_part(part)?;
-            let part = Arc::new(self.store.part(part)?);
+            let part = self.part(&comm)?;
             let global = entry.behavior.global_batch;
             let worker = Worker::new(Rc::new(comm), part, Arc::clone(&self.config), pool.clone(), global)?;
             let strategy = (entry.build)(&worker)?;
@@ -93,7 +90,15 @@ impl Run<'_> {
         Ok(launch(&config, work)?)
     }
 
-    /// What all processes must have alike before they train.
+    /// The part of a rank: the same data as that of the other ranks, and what was written.
+    pub(crate) fn part(&self, comm: &Comm) -> Result<Arc<Part>> {
+        comm.same_everywhere(&self.terms())?;
+        let id = PartId(comm.rank() as u32);
+        self.store.verify_part(id)?;
+        Ok(Arc::new(self.store.part(id)?))
+    }
+
+    /// What all processes must have alike before they work on a run.
     fn terms(&self) -> Vec<Fact> {
         let resumed =
             self.resume.as_ref().map_or("none".into(), |found| format!("epoch {}", found.state.epoch));

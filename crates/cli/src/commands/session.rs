@@ -159,6 +159,7 @@ impl Folder {
         let config = Arc::new(self.config()?);
         let deadline = Duration::from_secs(config.exchange.deadline_secs);
         let (_held, store) = team::together(&job, deadline, |comm| {
+            comm.same_everywhere(&team::terms(&config)?)?;
             let prepared = comm.led_by_first(|| anyhow::Ok((self.lock()?, self.store(&config)?)))?;
             match prepared {
                 Some((held, store)) => Ok((Some(held), store)),

@@ -184,17 +184,27 @@ fn copy(from: &Path, to: &Path) {
     assert!(Command::new("cp").arg("-r").arg(from).arg(to).status().unwrap().success());
 }
 
-/// Host 2 sees `copy` where the others see `path`; the job refuses to start, says `cause`, and leaves nothing; with
-/// the same on all hosts, it runs.
+/// Host 2 sees `copy` where the others see `path`. A run that is under way then refuses to be resumed, and a new one to
+/// start; both say `cause`, and the new one leaves nothing. With the same on all hosts, the first goes on to the weights
+/// of the run that nothing happened to.
 fn refuses_what_differs_on_a_host(setting: &Setting, path: &Path, copy: &Path, cause: &[&str]) {
+    let digest = undisturbed(setting);
+    let job = start(setting, "");
+    under_way(setting);
+    setting.signal(1, "KILL");
+    let killed = finish(job);
     script(&["own", "2", path.to_str().unwrap(), copy.to_str().unwrap()]);
-    let since = Instant::now();
-    let outcome = setting.ends_in_time(start(setting, ""), since);
-    assert_eq!(outcome.code, Some(2), "{}", outcome.stderr);
-    for words in cause {
-        assert!(outcome.stderr.contains(words), "expected `{words}`:\n{}", outcome.stderr);
+    for command in ["resume run", &train("new")] {
+        let since = Instant::now();
+        let outcome = setting.ends_in_time(setting.start(&setting.launch(4, "", command)), since);
+        assert_eq!(outcome.code, Some(2), "{}", outcome.stderr);
+        for words in cause {
+            assert!(outcome.stderr.contains(words), "expected `{words}`:\n{}", outcome.stderr);
+        }
     }
-    assert!(!setting.bench.path("run").exists(), "something was left behind\n{}", outcome.stderr);
+    assert!(!setting.bench.path("new").exists(), "something was left behind");
+    script(&["disown", "2"]);
+    resumes(setting, &killed, &digest);
 }
 
 #[test]
@@ -231,7 +241,7 @@ fn a_host_with_another_store() {
 
 #[test]
 fn a_host_with_another_archi() {
-    let Some(setting) = Setting::on_cluster(600, "1gbit") else { return };
+    let Some(setting) = Setting::on_cluster(1500, "1gbit") else { return };
     let ours = Path::new(env!("CARGO_BIN_EXE_archi"));
     let other = setting.bench.path("archi");
     let mut bytes = fs::read(ours).unwrap();
