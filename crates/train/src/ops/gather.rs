@@ -1,6 +1,6 @@
 //! What do a node's neighbours add up to? Linear aggregation, forward and (on the transposed lists) backward.
 //!
-//! `out_i (+)= t_i * sum over edges e = (j -> i) of w_e * s_j * row_j  +  c_i * row_i`
+//! `out_i (+)= t_i * sum over edges e = (j -> i) of w_e * (s_j * row_j)  +  c_i * (s_i * row_i)`
 //!
 //! Sum, mean, GCN's normalisation and GIN's self term are choices of the scales. The gradient of this map is the same
 //! map along outgoing edges with `s` and `t` exchanged, so there is no backward kernel.
@@ -27,7 +27,8 @@ pub struct Gather<'a> {
     pub source_scale: Option<&'a [f32]>,
     /// Factor of each target's sum, else 1.
     pub target_scale: Option<&'a [f32]>,
-    /// Factor of a target's own local row, else the row is not added. Targets outside the local rows have none.
+    /// Factor of a target's own local row, times that of the row as a source, else the row is not added. Targets outside
+    /// the local rows have none.
     pub self_scale: Option<&'a [f32]>,
 }
 
@@ -104,32 +105,45 @@ fn gather_block<S: Simd, const K: usize, const PARTIAL: bool>(
         if c == 0 {
             rows.prefetch::<S>(graph.neighbors, e + AHEAD);
         }
-        let scale = graph.source_scale.map_or(1.0, |s| s[j as usize]) * graph.weights.map_or(1.0, |w| w[e]);
-        add_row::<S, K, PARTIAL>(&mut sum, scale, &rows.row(j as usize)[c..]);
+        let weight = graph.weights.map_or(1.0, |w| w[e]);
+        add_source::<S, K, PARTIAL>(graph, &mut sum, weight, j as usize, &rows.row(j as usize)[c..]);
     }
-    finish_row::<S, K, PARTIAL>(graph, i, (i < rows.split).then(|| &rows.row(i)[c..]), &mut sum);
+    scale_sum::<S, K>(graph, i, &mut sum);
+    if let Some(scale) = graph.self_scale.filter(|_| i < rows.split) {
+        add_source::<S, K, PARTIAL>(graph, &mut sum, scale[i], i, &rows.row(i)[c..]);
+    }
     if accumulate {
         add_row::<S, K, PARTIAL>(&mut sum, 1.0, &out[c..]);
     }
     store_row::<S, K, PARTIAL>(&sum, &mut out[c..]);
 }
 
-/// The target's factor, and its own row where it is local and is added.
+/// Adds the row of source `j`, times its factor, times `weight`: two roundings, as when the product is kept in a panel.
 #[inline(always)]
-pub(super) fn finish_row<S: Simd, const K: usize, const PARTIAL: bool>(
+fn add_source<S: Simd, const K: usize, const PARTIAL: bool>(
     graph: &Gather,
-    i: usize,
-    own: Option<&[f32]>,
     sum: &mut [S::V; K],
+    weight: f32,
+    j: usize,
+    row: &[f32],
 ) {
+    let Some(scale) = graph.source_scale else { return add_row::<S, K, PARTIAL>(sum, weight, row) };
+    let mut scaled = [S::splat(-0.0); K];
+    add_row::<S, K, PARTIAL>(&mut scaled, scale[j], row);
+    let weight = S::splat(weight);
+    for (sum, scaled) in sum.iter_mut().zip(scaled) {
+        *sum = S::fma(weight, scaled, *sum);
+    }
+}
+
+/// The target's factor.
+#[inline(always)]
+pub(super) fn scale_sum<S: Simd, const K: usize>(graph: &Gather, i: usize, sum: &mut [S::V; K]) {
     if let Some(scale) = graph.target_scale {
         let scale = S::splat(scale[i]);
         for v in sum.iter_mut() {
             *v = S::mul(*v, scale);
         }
-    }
-    if let (Some(scale), Some(own)) = (graph.self_scale, own) {
-        add_row::<S, K, PARTIAL>(sum, scale[i], own);
     }
 }
 
@@ -183,7 +197,8 @@ mod tests {
             sum.iter_mut().zip(rows.row(j)).for_each(|(s, &x)| *s += w * f64::from(x));
         }
         if let Some(scale) = g.self_scale {
-            sum.iter_mut().zip(rows.row(i)).for_each(|(s, &x)| *s += f64::from(scale[i]) * f64::from(x));
+            let own = f64::from(scale[i]) * at(g.source_scale, i);
+            sum.iter_mut().zip(rows.row(i)).for_each(|(s, &x)| *s += own * f64::from(x));
         }
         sum.into_iter().map(|s| s as f32).collect()
     }

@@ -8,7 +8,7 @@
 //! Every number is made by the same operations in the same order as without panels: the bits are the same.
 
 use super::edges_per_task;
-use super::gather::{Gather, add_row, finish_row, store_row};
+use super::gather::{Gather, add_row, scale_sum, store_row};
 use super::isa::{Simd, kernel};
 use super::pool::{Pool, Shared};
 use super::rows::{Chunk, Rows, Targets};
@@ -55,7 +55,7 @@ pub(super) fn gather_panels(
             pool.for_ranges(sources, PACKED, |range| {
                 // SAFETY: ranges do not overlap.
                 let part = unsafe { shared.part(range.start * COLUMNS, range.len() * COLUMNS) };
-                pack(&rows, range.start, column, part);
+                pack(graph, &rows, range.start, column, part);
             });
             let job = Job { graph, rows, panel: &*panel, column, accumulate };
             targets.for_chunks(pool, graph.offsets, edges_per_task(COLUMNS), |chunk| {
@@ -74,8 +74,8 @@ struct Job<'a> {
     accumulate: bool,
 }
 
-/// Columns from `column` on of the rows from `first` on; columns past the end of a row are zero.
-fn pack(rows: &Rows, first: usize, column: usize, panel: &mut [f32]) {
+/// Columns from `column` on of the rows from `first` on, each times its factor; columns past the end of a row are zero.
+fn pack(graph: &Gather, rows: &Rows, first: usize, column: usize, panel: &mut [f32]) {
     for (line, source) in panel.chunks_exact_mut(COLUMNS).zip(first..) {
         let row = &rows.row(source)[column..];
         match row.first_chunk::<COLUMNS>() {
@@ -84,6 +84,9 @@ fn pack(rows: &Rows, first: usize, column: usize, panel: &mut [f32]) {
                 line.fill(0.0);
                 line[..row.len()].copy_from_slice(row);
             }
+        }
+        if let Some(scale) = graph.source_scale {
+            line.iter_mut().for_each(|x| *x *= scale[source]);
         }
     }
 }
@@ -109,14 +112,14 @@ kernel! {
 fn gather_line<S: Simd, const K: usize>(job: &Job, i: usize, out: &mut [f32]) {
     let graph = job.graph;
     let mut sum = [S::splat(0.0); K];
-    match (graph.source_scale, graph.weights) {
-        (None, None) => sum_lines::<S, K>(job, i, &mut sum, |_, _| 1.0),
-        (Some(scale), None) => sum_lines::<S, K>(job, i, &mut sum, |j, _| scale[j]),
-        (scale, weights) => sum_lines::<S, K>(job, i, &mut sum, |j, e| {
-            scale.map_or(1.0, |scale| scale[j]) * weights.map_or(1.0, |weights| weights[e])
-        }),
+    match graph.weights {
+        None => sum_lines::<S, K>(job, i, &mut sum, |_| 1.0),
+        Some(weights) => sum_lines::<S, K>(job, i, &mut sum, |e| weights[e]),
     }
-    finish_row::<S, K, false>(graph, i, (i < job.rows.split).then(|| job.line(i)), &mut sum);
+    scale_sum::<S, K>(graph, i, &mut sum);
+    if let Some(scale) = graph.self_scale.filter(|_| i < job.rows.split) {
+        add_row::<S, K, false>(&mut sum, scale[i], job.line(i));
+    }
     if out.len() == COLUMNS {
         put_row::<S, K>(&mut sum, out, job.accumulate);
     } else {
@@ -136,13 +139,13 @@ impl Job<'_> {
     }
 }
 
-/// Adds the lines of a target's sources, each times its factor.
+/// Adds the lines of a target's sources, each times the weight of its edge.
 #[inline(always)]
 fn sum_lines<S: Simd, const K: usize>(
     job: &Job,
     i: usize,
     sum: &mut [S::V; K],
-    factor: impl Fn(usize, usize) -> f32,
+    weight: impl Fn(usize) -> f32,
 ) {
     let Gather { offsets, neighbors, .. } = job.graph;
     for e in offsets[i] as usize..offsets[i + 1] as usize {
@@ -150,7 +153,7 @@ fn sum_lines<S: Simd, const K: usize>(
             S::prefetch(job.panel.as_ptr().wrapping_add(next as usize * COLUMNS));
         }
         let j = neighbors[e] as usize;
-        add_row::<S, K, false>(sum, factor(j, e), job.line(j));
+        add_row::<S, K, false>(sum, weight(e), job.line(j));
     }
 }
 

@@ -152,7 +152,7 @@ fn forward(layout: &Layout, verb: Verb) -> Gather<'_> {
             Gather {
                 source_scale: Some(&scale.source),
                 target_scale: Some(&scale.target),
-                self_scale: Some(&scale.own),
+                self_scale: Some(&scale.source),
                 ..sum
             }
         }
@@ -171,7 +171,7 @@ fn backward(layout: &Layout, verb: Verb) -> Gather<'_> {
             Gather {
                 source_scale: Some(&scale.target),
                 target_scale: Some(&scale.source),
-                self_scale: Some(&scale.own),
+                self_scale: Some(&scale.back),
                 ..sum
             }
         }

@@ -49,8 +49,8 @@ pub struct Symmetric {
     pub source: Vec<f32>,
     /// The same for each target, times degree over degree-in-this-block where neighbours were sampled.
     pub target: Vec<f32>,
-    /// `1 / (1 + degree)` of each target: the weight of its own row.
-    pub own: Vec<f32>,
+    /// What makes `1 / (1 + degree)`, the weight of a target's own row, of `target`: what `source` is to itself.
+    pub back: Vec<f32>,
 }
 
 impl Layout {
@@ -77,9 +77,10 @@ impl Layout {
     pub fn symmetric(&self) -> &Symmetric {
         self.symmetric.get_or_init(|| {
             let source: Vec<f32> = self.degrees.iter().map(|d| 1.0 / (1.0 + d).sqrt()).collect();
-            let own = self.degrees[..self.block.targets].iter().map(|d| 1.0 / (1.0 + d)).collect();
-            let target = (0..self.block.targets).map(|row| source[row] * self.share_sampled(row)).collect();
-            Symmetric { source, target, own }
+            let targets = 0..self.block.targets;
+            let target = targets.clone().map(|row| source[row] * self.share_sampled(row)).collect();
+            let back = targets.map(|row| source[row] / self.share_sampled(row)).collect();
+            Symmetric { source, target, back }
         })
     }
 
