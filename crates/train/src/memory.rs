@@ -41,14 +41,21 @@ pub fn need(worker: &Worker) -> Result<MemoryNeed> {
         let sums = of_processes.entry(worker.comm.process_of(rank)).or_default();
         sums.iter_mut().zip(bytes).for_each(|(sum, bytes)| *sum += bytes);
     }
+    let processes = of_processes.len();
     let bytes = of_processes.into_values().max_by_key(|bytes| bytes.iter().sum::<u64>()).unwrap_or_default();
     let mut need = MemoryNeed::default();
     need.add("program", PROGRAM);
+    if processes > 1 {
+        need.add("mpi", MPI);
+    }
     for ((what, _), bytes) in items.into_iter().zip(bytes) {
         need.add(what, bytes);
     }
     Ok(need)
 }
+
+/// The MPI library of a process in a job, as measured with Open MPI 4.1 over shared memory and over TCP.
+const MPI: u64 = 44 << 20;
 
 /// What a rank needs memory for.
 const ITEMS: usize = 7;

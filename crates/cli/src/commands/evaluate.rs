@@ -42,8 +42,8 @@ impl Args {
 /// Evaluates a run.
 pub fn run(args: Args) -> Outcome {
     interrupt::exit_at_once()?;
-    let job = Job::join()?;
     let trained = Trained::open(args.run, args.data, args.checkpoint)?;
+    let job = Job::join()?;
     let found = trained.run(job).evaluate(&trained.checkpoint)?;
     if !job.leads() {
         return Ok(ExitCode::SUCCESS);

@@ -151,6 +151,25 @@ impl Folder {
         Ok(())
     }
 
+    /// What only one process of a job does: takes the lock, cuts the data if need be, opens the log of events.
+    fn prepare(&self, config: &RunConfig) -> anyhow::Result<(Option<File>, Option<EventLog>)> {
+        let held = self.lock()?;
+        self.store(config)?;
+        let log = self.path.join("events.jsonl");
+        let log = if config.output.events { Some(EventLog::open(&log)?) } else { None };
+        Ok((Some(held), log))
+    }
+
+    /// The checkpoint to go on from, which must be of this run; none where there is none yet.
+    fn last_checkpoint(&self, run: &Run<'_>) -> anyhow::Result<Option<Checkpoint>> {
+        if !Slot::Last.path(&self.path).exists() {
+            return Ok(None);
+        }
+        let checkpoint = Checkpoint::load(&self.path, Slot::Last)?;
+        checkpoint.check_resumable(&self.path, &run.config, &run.data_identity())?;
+        Ok(Some(checkpoint))
+    }
+
     /// Trains to the end, from the last checkpoint if there is one, and shows the summary. The first process of the
     /// job prepares the folder, and holds its lock; the others wait for it.
     pub fn train(&self, json: bool, job: Job) -> Outcome {
@@ -158,16 +177,11 @@ impl Folder {
         interrupt::obey_usr1();
         let config = Arc::new(self.config()?);
         let deadline = Duration::from_secs(config.exchange.deadline_secs);
-        let (_held, store) = team::together(&job, deadline, |comm| {
+        let ((_held, log), store) = team::together(&job, deadline, |comm| {
             comm.same_everywhere(&team::terms(&config)?)?;
-            let prepared = comm.led_by_first(|| anyhow::Ok((self.lock()?, self.store(&config)?)))?;
-            match prepared {
-                Some((held, store)) => Ok((Some(held), store)),
-                None => Ok((None, self.store(&config)?)),
-            }
+            let prepared = comm.led_by_first(|| self.prepare(&config))?;
+            Ok((prepared.unwrap_or_default(), self.store(&config)?))
         })?;
-        let log = self.path.join("events.jsonl");
-        let log = if config.output.events && job.leads() { Some(EventLog::open(&log)?) } else { None };
         let observer = Training::new(log);
         let mut run = Run {
             config,
@@ -178,11 +192,7 @@ impl Folder {
             resume: None,
             job,
         };
-        if Slot::Last.path(&self.path).exists() {
-            let checkpoint = Checkpoint::load(&self.path, Slot::Last)?;
-            checkpoint.check_resumable(&self.path, &run.config, &run.data_identity())?;
-            run.resume = Some(checkpoint);
-        }
+        run.resume = team::together(&job, deadline, |_| self.last_checkpoint(&run))?;
         let ending = run.train();
         let stated = observer.finish();
         match ending? {

@@ -102,7 +102,8 @@ impl<'a> Attempt<'a> {
         let died = blamed.clone().filter(|(_, how)| how.starts_with("died"));
         let failed = || Some((logs::first_error(&self.folder, self.processes)?, "failed first".to_owned()));
         let signal = code.checked_sub(128).filter(|signal| (1..=64).contains(signal));
-        let code = if blamed.is_some() || signal.is_some() { code } else { 1 };
+        // Beyond those of signals, and with nobody to blame, it is a code of mpirun's own.
+        let code = if blamed.is_none() && code > 128 + 64 { 1 } else { code };
         let error = terminal::red("error");
         let Some((process, how)) = died.or_else(failed).or(blamed) else {
             let what =
@@ -112,6 +113,11 @@ impl<'a> Attempt<'a> {
             return code;
         };
         let log = logs::path(&self.folder, process);
+        if process == 0 {
+            let log = log.display();
+            terminal::say(format_args!("{error}: process 0 {how}; what it said is above, and in `{log}`"));
+            return code;
+        }
         terminal::say(format_args!("{error}: process {process} {how}; its log, `{}`, ends:", log.display()));
         for line in logs::last_lines(&log) {
             terminal::say(format_args!("  {line}"));

@@ -23,9 +23,10 @@ pub use logs::write_own_log;
   archi launch -n 8 --hosts hosts.txt --max-restarts 3 -- train run.toml --out run
   archi launch -n 4 -- resume run
 
-Every process writes a log, RUN.logs/ATTEMPT/rank-N.log; what process 0 says is shown as well. HOSTS names one
-host per line, as mpirun takes them (`node1 slots=2`); all of them need this archi and the store under the
-same paths, and RUN on a file system that they share. Ctrl-C stops after the epoch with a checkpoint.")]
+Every process writes a log, RUN.logs/ATTEMPT/rank-N.log; what process 0 says is shown as well.
+FILE names one host per line, as mpirun takes them (`node1 slots=2`). All hosts need this archi and
+the store under the same paths, and RUN on a file system that they share. Ctrl-C stops after the
+epoch with a checkpoint.")]
 pub struct Args {
     /// How many processes; at most one per part
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]

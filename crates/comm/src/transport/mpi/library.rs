@@ -193,7 +193,9 @@ impl Library {
     }
 
     /// Leaves the job. Waits for all other processes to leave, so only with those that are known to come.
-    pub fn finalize(self) {
+    pub fn finalize(mut self) {
+        // SAFETY: no request uses the type any more, and MPI has not been left yet.
+        unsafe { ffi::MPI_Type_free(&mut self.line) };
         drop(self.universe);
     }
 
