@@ -50,7 +50,7 @@ impl Job {
             );
             return Err(Error::Usage {
                 message,
-                hint: "build it with `cargo build --release --features mpi`",
+                hint: "build it with `cargo build --release -p archipelago --features mpi`",
             });
         };
         let (process, processes) = join()?;

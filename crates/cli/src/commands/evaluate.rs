@@ -9,7 +9,7 @@ use archipelago_comm::Job;
 use archipelago_graph::Store;
 use archipelago_train::Run;
 use archipelago_train::event::Evaluation;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use std::sync::Arc;
 )]
 pub struct Args {
     /// Folder of the run
-    run: PathBuf,
+    pub run: PathBuf,
     /// Another store to evaluate on
     #[arg(long, value_name = "STORE")]
     data: Option<PathBuf>,
@@ -30,13 +30,6 @@ pub struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
-}
-
-impl Args {
-    /// The folder of the run.
-    pub fn folder(&self) -> &Path {
-        &self.run
-    }
 }
 
 /// Evaluates a run.

@@ -9,7 +9,7 @@ use archipelago_comm::Job;
 use archipelago_graph::predictions::{self, Columns, Table, Values};
 use archipelago_train::infer::Predictions;
 use archipelago_train::metric::argmax;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Flags of `archi infer`.
@@ -24,7 +24,7 @@ class (or a 0/1 column per label) and what else is asked for. .npy holds one arr
 scores, or the embeddings. Row i is node i.")]
 pub struct Args {
     /// Folder of the run
-    run: PathBuf,
+    pub run: PathBuf,
     /// File to write: .npy, .parquet or .csv
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
@@ -40,13 +40,6 @@ pub struct Args {
     /// Which weights
     #[arg(long, value_enum, default_value_t = Which::Best)]
     checkpoint: Which,
-}
-
-impl Args {
-    /// The folder of the run.
-    pub fn folder(&self) -> &Path {
-        &self.run
-    }
 }
 
 /// Predicts.

@@ -4,7 +4,7 @@ use super::Outcome;
 use super::session::{self, Folder};
 use crate::terminal;
 use archipelago_comm::Job;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Flags of `archi resume`.
@@ -12,17 +12,10 @@ use std::process::ExitCode;
 #[command(after_help = "Example:\n  archi resume run")]
 pub struct Args {
     /// Folder of the run
-    run: PathBuf,
+    pub run: PathBuf,
     /// Print the summary as JSON
     #[arg(long)]
     json: bool,
-}
-
-impl Args {
-    /// The folder of the run.
-    pub fn folder(&self) -> &Path {
-        &self.run
-    }
 }
 
 /// Resumes a run.

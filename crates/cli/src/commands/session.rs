@@ -178,7 +178,7 @@ impl Folder {
         let config = Arc::new(self.config()?);
         let deadline = Duration::from_secs(config.exchange.deadline_secs);
         let ((_held, log), store) = team::together(&job, deadline, |comm| {
-            comm.same_everywhere(&team::terms(&config)?)?;
+            team::agree(comm, &config)?;
             let prepared = comm.led_by_first(|| self.prepare(&config))?;
             Ok((prepared.unwrap_or_default(), self.store(&config)?))
         })?;

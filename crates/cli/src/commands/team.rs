@@ -48,8 +48,16 @@ pub fn enough_parts(processes: usize, parts: usize) -> anyhow::Result<()> {
         .into())
 }
 
+/// Fails on all processes when one has another program, or another value for a key of the run, than the first.
+pub fn agree(comm: &Comm, config: &RunConfig) -> anyhow::Result<()> {
+    match comm.size() {
+        1 => Ok(()),
+        _ => Ok(comm.same_everywhere(&terms(config)?)?),
+    }
+}
+
 /// What all processes must have alike: the program, and every key of the run.
-pub fn terms(config: &RunConfig) -> anyhow::Result<Vec<Fact>> {
+fn terms(config: &RunConfig) -> anyhow::Result<Vec<Fact>> {
     let mut terms = vec![("archi".to_owned(), program()?)];
     let mut section = "";
     let text = config.to_toml();

@@ -164,7 +164,7 @@ fn prepare(comm: &Comm, config: &RunConfig, out: &Path) -> anyhow::Result<()> {
     }
     strategy::check(&config, config.data.parts as u32)?;
     team::enough_parts(comm.size(), config.data.parts)?;
-    comm.same_everywhere(&team::terms(&config)?)?;
+    team::agree(comm, &config)?;
     comm.led_by_first(|| Folder::create(out, &config))?;
     Ok(())
 }

@@ -122,7 +122,7 @@ const MPI: Entry = mpi::ENTRY;
 #[cfg(not(feature = "mpi"))]
 const MPI: Entry = Entry {
     name: "mpi",
-    summary: "ranks are spread over the processes of an MPI job (build with `--features mpi`)",
+    summary: "ranks are spread over the processes of an MPI job (build with `-p archipelago --features mpi`)",
     build: None,
     join: None,
 };

@@ -18,6 +18,9 @@ const LOOK: Duration = Duration::from_millis(50);
 /// How long mpirun may take to end a job of which a process has failed.
 const FAREWELL: Duration = Duration::from_secs(6);
 
+/// Bytes of what a job says that are remembered.
+const REMEMBERED: usize = 1 << 16;
+
 /// A job that is about to run.
 pub struct Attempt<'a> {
     mpirun: &'a Mpirun,
@@ -84,7 +87,7 @@ impl<'a> Attempt<'a> {
         let Some(from) = from else { return };
         let (mut from, mut sieve, mut line) = (BufReader::new(from), Sieve::default(), Vec::new());
         while from.read_until(b'\n', &mut line).is_ok_and(|count| count > 0) {
-            lock(&self.said).extend_from_slice(&line);
+            self.remember(&line);
             let shown = sieve.sift(std::mem::take(&mut line));
             // A closed terminal or a full disk must not stop the job.
             let _ = to.write_all(&shown).and_then(|()| to.flush());
@@ -93,6 +96,14 @@ impl<'a> Attempt<'a> {
         let rest = sieve.rest();
         let _ = to.write_all(&rest).and_then(|()| to.flush());
         let _ = lock(log).write_all(&rest);
+    }
+
+    /// Keeps the end of what was said: there mpirun says who failed.
+    fn remember(&self, line: &[u8]) {
+        let mut said = lock(&self.said);
+        said.extend_from_slice(line);
+        let old = said.len().saturating_sub(REMEMBERED);
+        said.drain(..old);
     }
 
     /// Says which process failed first, and shows the end of its log. Returns the exit code that goes with it: that of

@@ -81,9 +81,9 @@ fn run_folder(command: &[String]) -> anyhow::Result<PathBuf> {
     let parsed = Archi::try_parse_from(words).unwrap_or_else(|error| error.exit());
     match parsed.command {
         Command::Train(args) => args.out_folder(),
-        Command::Resume(args) => Ok(args.folder().to_path_buf()),
-        Command::Evaluate(args) => Ok(args.folder().to_path_buf()),
-        Command::Infer(args) => Ok(args.folder().to_path_buf()),
+        Command::Resume(args) => Ok(args.run),
+        Command::Evaluate(args) => Ok(args.run),
+        Command::Infer(args) => Ok(args.run),
         _ => Err(Error::usage(format!("`{}` does not run as several processes", command[0]))
             .with_hint("launch `train`, `resume`, `evaluate` or `infer`")
             .into()),

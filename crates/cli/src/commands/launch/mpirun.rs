@@ -22,7 +22,7 @@ impl Mpirun {
     pub fn find(program: &str, processes: u32, hosts: Option<&Path>) -> anyhow::Result<Self> {
         if cfg!(not(feature = "mpi")) {
             return Err(Error::usage("this archi was built without MPI")
-                .with_hint("build it with `cargo build --release --features mpi`; scripts/install-mpi installs what that needs")
+                .with_hint("build it with `cargo build --release -p archipelago --features mpi`; scripts/install-mpi installs what that needs")
                 .into());
         }
         let hosts = match hosts {
