@@ -122,6 +122,31 @@ impl Comm {
         self.await_frame(from, tag, kind, &format_args!("a message ({tag})"))
     }
 
+    /// The next message with this `tag` from any rank, and which rank's it is; `None` when none came within `patience`.
+    ///
+    /// Waiting here is no meeting: whoever serves others cannot know when they will ask. What a rank must get to go
+    /// on it waits for with a deadline of its own, see [`deadline`](Self::deadline) and [`overdue`](Self::overdue).
+    pub fn receive_any(&self, tag: Tag, patience: Duration) -> Result<Option<(usize, Frame)>> {
+        let start = Instant::now();
+        match self.transport.receive_any(tag, start + patience.min(self.deadline)) {
+            Ok(found) => Ok(Some(found)),
+            Err(Interruption::Expired) => Ok(None),
+            Err(cause) => {
+                Err(self.interrupted(cause, self.rank(), &format_args!("a message ({tag})"), start))
+            }
+        }
+    }
+
+    /// The longest time that this rank waits for another.
+    pub fn deadline(&self) -> Duration {
+        self.deadline
+    }
+
+    /// Ends the exchange because rank `peer` did not answer with `what` since `start`.
+    pub fn overdue(&self, peer: usize, what: &dyn fmt::Display, start: Instant) -> Error {
+        self.interrupted(Interruption::Expired, peer, what, start)
+    }
+
     /// The next message with this `tag` from rank `from`, which must have a payload of `bytes` bytes.
     pub fn receive_exact(&self, from: usize, tag: Tag, kind: Kind, bytes: usize) -> Result<Frame> {
         let frame = self.receive(from, tag, kind)?;

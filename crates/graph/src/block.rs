@@ -6,7 +6,9 @@
 //! serves a whole part (layer-wise exchange: the halo arrives from other ranks) and a sampled mini-batch (no
 //! halo: every source row is local). A block knows rows, never node ids; nothing here communicates.
 
-/// One layer's bipartite graph, with its transpose for the backward pass.
+use std::sync::OnceLock;
+
+/// One layer's bipartite graph, and, once somebody asks for it, its transpose.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Block {
     /// Rows that this layer computes.
@@ -17,8 +19,7 @@ pub struct Block {
     pub halo: usize,
     /// In-edges by target: what the forward pass walks.
     pub incoming: Adjacency,
-    /// Out-edges by source row (`local + halo` of them): what the backward pass walks.
-    pub outgoing: Adjacency,
+    outgoing: OnceLock<Adjacency>,
     /// Targets all of whose sources are local: computed while the halo is under way.
     pub interior: Vec<u32>,
     /// Targets that read at least one halo row.
@@ -30,7 +31,7 @@ pub struct Block {
 pub struct Adjacency {
     /// Where each row's list starts; one more than there are rows.
     pub offsets: Vec<u64>,
-    /// The rows at the other end of the edges, ascending within a list.
+    /// The rows at the other end of the edges.
     pub neighbors: Vec<u32>,
     /// Weight of each edge; empty when edges are not weighted.
     pub weights: Vec<f32>,
@@ -86,17 +87,18 @@ impl Adjacency {
 impl Block {
     /// The block whose target `i` reads `incoming.neighbors(i)` among `local` local and `halo` remote rows.
     pub fn new(incoming: Adjacency, local: usize, halo: usize) -> Self {
-        let outgoing = incoming.transposed(local + halo);
-        Self { outgoing, ..Self::forward_only(incoming, local, halo) }
-    }
-
-    /// The same without the transpose: for evaluation, which has no backward pass.
-    pub fn forward_only(incoming: Adjacency, local: usize, halo: usize) -> Self {
         let targets = incoming.rows();
         debug_assert!(targets <= local);
-        let reads_halo = |row: &u32| incoming.neighbors(*row as usize).iter().any(|&s| s as usize >= local);
+        let reads_halo = |row: &u32| {
+            halo > 0 && incoming.neighbors(*row as usize).iter().any(|&source| source as usize >= local)
+        };
         let (border, interior) = (0..targets as u32).partition(reads_halo);
-        Self { targets, local, halo, incoming, outgoing: Adjacency::default(), interior, border }
+        Self { targets, local, halo, incoming, outgoing: OnceLock::new(), interior, border }
+    }
+
+    /// Out-edges by source row (`local + halo` of them): what the backward pass walks. Made on the first call.
+    pub fn outgoing(&self) -> &Adjacency {
+        self.outgoing.get_or_init(|| self.incoming.transposed(self.sources()))
     }
 
     /// All source rows, local and remote.
@@ -112,7 +114,7 @@ impl Block {
     /// Bytes of memory that the block holds.
     pub fn bytes(&self) -> usize {
         let adjacency = |a: &Adjacency| 8 * a.offsets.len() + 4 * a.neighbors.len() + 4 * a.weights.len();
-        adjacency(&self.incoming) + adjacency(&self.outgoing) + 4 * self.targets
+        adjacency(&self.incoming) + self.outgoing.get().map_or(0, adjacency) + 4 * self.targets
     }
 }
 
@@ -121,14 +123,14 @@ impl Block {
 pub struct Batch {
     /// One block per layer, first layer first; the targets of one are the local rows of the next.
     pub blocks: Vec<std::sync::Arc<Block>>,
-    /// The part's row of each local source row of the first block.
-    pub inputs: Vec<u32>,
+    /// Global id of each source row of the first block; rows of a later layer are the first of them.
+    pub nodes: Vec<u64>,
 }
 
 impl Batch {
     /// Rows of the last layer: what the loss reads.
     pub fn targets(&self) -> usize {
-        self.blocks.last().map_or(self.inputs.len(), |block| block.targets)
+        self.blocks.last().map_or(self.nodes.len(), |block| block.targets)
     }
 }
 
@@ -150,9 +152,9 @@ mod tests {
         let block = Block::new(adjacency(&[&[0, 2], &[3], &[]]), 3, 1);
         assert_eq!((block.targets, block.local, block.halo, block.edges()), (3, 3, 1, 3));
         assert_eq!((&block.interior[..], &block.border[..]), (&[0, 2][..], &[1][..]));
-        assert_eq!(block.outgoing.neighbors(0), [0]);
-        assert_eq!(block.outgoing.neighbors(2), [0]);
-        assert_eq!(block.outgoing.neighbors(3), [1]);
+        assert_eq!(block.outgoing().neighbors(0), [0]);
+        assert_eq!(block.outgoing().neighbors(2), [0]);
+        assert_eq!(block.outgoing().neighbors(3), [1]);
     }
 
     #[test]

@@ -185,10 +185,10 @@ fn layout(
         None => order.position[source as usize],
     };
     let incoming = neighbor_lists(part, &order.rows[..request.targets], place);
-    let block = match trained {
-        true => Block::new(incoming, local, request.halo.len()),
-        false => Block::forward_only(incoming, local, request.halo.len()),
-    };
+    let block = Block::new(incoming, local, request.halo.len());
+    if trained {
+        block.outgoing();
+    }
     let rows = order.rows[..local].iter().map(|&row| row as usize);
     let sources: Vec<usize> =
         rows.chain(request.halo.iter().map(|&index| part.owned() + index as usize)).collect();

@@ -18,8 +18,8 @@ pub(super) struct Mailbox {
 struct State {
     /// By sender, in order of arrival. Short: a search for the tag is cheaper than any index.
     arrived: Vec<VecDeque<(Tag, Frame)>>,
-    /// What threads of this rank wait for, so that other arrivals do not wake them.
-    awaited: Vec<(usize, Tag)>,
+    /// What threads of this rank wait for, so that other arrivals do not wake them; no sender stands for any.
+    awaited: Vec<(Option<usize>, Tag)>,
     /// Which senders have finished.
     finished: Vec<bool>,
     aborted: Option<Abort>,
@@ -38,7 +38,8 @@ impl Mailbox {
     pub fn deliver(&self, from: usize, tag: Tag, frame: Frame) {
         let mut state = lock(&self.state);
         state.arrived[from].push_back((tag, frame));
-        let awaited = state.awaited.contains(&(from, tag));
+        let awaited =
+            state.awaited.iter().any(|&(who, what)| what == tag && who.is_none_or(|who| who == from));
         drop(state);
         if awaited {
             self.news.notify_all();
@@ -52,7 +53,18 @@ impl Mailbox {
             if let Some(outcome) = state.outcome(from, tag) {
                 return outcome;
             }
-            state = self.wait(state, from, tag, deadline)?;
+            state = self.wait(state, Some(from), tag, deadline)?;
+        }
+    }
+
+    /// Takes the oldest frame with this tag of the first sender that has one; waits for it until `deadline`.
+    pub fn take_any(&self, tag: Tag, deadline: Instant) -> Result<(usize, Frame), Interruption> {
+        let mut state = lock(&self.state);
+        loop {
+            if let Some(outcome) = state.outcome_of_any(tag) {
+                return outcome;
+            }
+            state = self.wait(state, None, tag, deadline)?;
         }
     }
 
@@ -71,7 +83,7 @@ impl Mailbox {
     fn wait<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
-        from: usize,
+        from: Option<usize>,
         tag: Tag,
         deadline: Instant,
     ) -> Result<MutexGuard<'a, State>, Interruption> {
@@ -99,5 +111,16 @@ impl State {
             return queue.remove(place).map(|(_, frame)| Ok(frame));
         }
         self.finished[from].then_some(Err(Interruption::Finished))
+    }
+
+    /// The same from whomever. Senders that have finished are no reason to stop: others may still write.
+    fn outcome_of_any(&mut self, tag: Tag) -> Option<Result<(usize, Frame), Interruption>> {
+        if let Some(reason) = &self.aborted {
+            return Some(Err(Interruption::Aborted(reason.clone())));
+        }
+        self.arrived.iter_mut().enumerate().find_map(|(from, queue)| {
+            let place = queue.iter().position(|(found, _)| *found == tag)?;
+            queue.remove(place).map(|(_, frame)| Ok((from, frame)))
+        })
     }
 }

@@ -39,6 +39,9 @@ pub trait Transport: Send + Sync {
     /// The oldest frame with this `tag` from rank `from`; waits for it until `deadline`.
     fn receive(&self, from: usize, tag: Tag, deadline: Instant) -> Result<Frame, Interruption>;
 
+    /// The oldest frame with this `tag` of any rank, and which rank's; waits for it until `deadline`.
+    fn receive_any(&self, tag: Tag, deadline: Instant) -> Result<(usize, Frame), Interruption>;
+
     /// Ends the exchange for all ranks: everyone who waits or comes to wait gets `reason`. The first reason counts.
     fn abort(&self, reason: Abort);
 

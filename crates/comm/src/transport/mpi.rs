@@ -105,6 +105,13 @@ impl Transport for Mpi {
         }
     }
 
+    fn receive_any(&self, tag: Tag, deadline: Instant) -> Result<(usize, Frame), Interruption> {
+        match self.session.mailbox(self.rank) {
+            Some(mailbox) => mailbox.take_any(tag, deadline),
+            None => Err(Interruption::Finished),
+        }
+    }
+
     fn abort(&self, reason: Abort) {
         if self.session.aborted().is_none() {
             self.tell_all(What::Abort, reason.code, &reason.message);

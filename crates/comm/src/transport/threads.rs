@@ -57,6 +57,10 @@ impl Transport for Threads {
         self.shared.mailboxes[self.rank].take(from, tag, deadline)
     }
 
+    fn receive_any(&self, tag: Tag, deadline: Instant) -> Result<(usize, Frame), Interruption> {
+        self.shared.mailboxes[self.rank].take_any(tag, deadline)
+    }
+
     fn abort(&self, reason: Abort) {
         let reason = self.shared.aborted.get_or_init(|| reason);
         for mailbox in &self.shared.mailboxes {

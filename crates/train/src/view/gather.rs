@@ -161,7 +161,7 @@ fn forward(layout: &Layout, verb: Verb) -> Gather<'_> {
 
 /// The transpose of [`forward`]: the same sum along outgoing edges, with the scales of the two ends exchanged.
 fn backward(layout: &Layout, verb: Verb) -> Gather<'_> {
-    let lists = &layout.block.outgoing;
+    let lists = &layout.block.outgoing();
     let sum = Gather { weights: weights(lists), ..Gather::sum(&lists.offsets, &lists.neighbors) };
     match verb {
         Verb::Sum => sum,

@@ -55,8 +55,8 @@ impl Op for Maximum {
         let Some(winner) = self.winner.take() else { return Ok(()) };
         let (block, width) = (&self.layout.block, self.crossing.width);
         let won = Won {
-            offsets: &block.outgoing.offsets,
-            targets: &block.outgoing.neighbors,
+            offsets: &block.outgoing().offsets,
+            targets: &block.outgoing().neighbors,
             winner: bytemuck::cast_slice(&winner),
             grad: &gradient,
             width,
