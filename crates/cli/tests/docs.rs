@@ -128,6 +128,7 @@ fn every_event() -> Vec<Event> {
         secs: 0.0,
         cpu_secs: 0.0,
         bytes_sent,
+        sampling: Some(Sampling { hit_rate: Some(0.0), ..Sampling::default() }),
         evaluation: Some(evaluation.clone()),
     };
     vec![
@@ -164,6 +165,7 @@ fn summary() -> Summary {
         wall_secs: 0.0,
         peak_rss_bytes: 0,
         bytes_sent: BytesSent::default(),
+        sampling: None,
         weights_sha256: String::new(),
     }
 }

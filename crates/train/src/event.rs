@@ -140,9 +140,37 @@ pub struct EpochReport {
     pub cpu_secs: f64,
     /// Bytes that all ranks sent in this epoch, by kind.
     pub bytes_sent: BytesSent,
+    /// What drawing batches took, where they are drawn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sampling: Option<Sampling>,
     /// Scores, in epochs that were evaluated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evaluation: Option<Evaluation>,
+}
+
+/// What drawing the mini-batches of an epoch took, on all ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct Sampling {
+    /// Batches, empty ones included.
+    pub batches: u64,
+    /// Edges in their blocks.
+    pub edges: u64,
+    /// Rows of features that they read.
+    pub rows: u64,
+    /// Those of them that another rank owns.
+    pub remote_rows: u64,
+    /// Share of the remote ones that were kept and not pulled; absent where there are none.
+    pub hit_rate: Option<f64>,
+    /// Processor seconds of the samplers, without the kernel threads that helped them.
+    pub sample_secs: f64,
+    /// Seconds in which samplers had nothing to do, mean over ranks.
+    pub sampler_stall_secs: f64,
+    /// Seconds in which training waited for a batch, mean over ranks.
+    pub trainer_stall_secs: f64,
+    /// Batches that waited for training, mean over the moments when one was begun.
+    pub queue_mean: f64,
+    /// Share of the processors of this machine that the epoch kept busy.
+    pub cpu_busy: f64,
 }
 
 /// Scores of the weights after an epoch.
@@ -250,6 +278,9 @@ pub struct Summary {
     pub peak_rss_bytes: u64,
     /// Bytes that all ranks sent.
     pub bytes_sent: BytesSent,
+    /// What drawing the batches of the last epoch took, where they are drawn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sampling: Option<Sampling>,
     /// Digest of the final weights: equal digests mean equal bits.
     pub weights_sha256: String,
 }
@@ -358,6 +389,7 @@ mod tests {
             wall_secs: 2.5,
             peak_rss_bytes: 1 << 30,
             bytes_sent: BytesSent { gradients: 7, ..BytesSent::default() },
+            sampling: None,
             weights_sha256: "00ff".into(),
         }
     }
@@ -373,6 +405,7 @@ mod tests {
             secs,
             cpu_secs: secs,
             bytes_sent,
+            sampling: None,
             evaluation: None,
         })
     }

@@ -6,26 +6,62 @@ use archipelago_graph::Part;
 use archipelago_graph::store::PartFeatures;
 use std::sync::Arc;
 
-/// What a stored row is multiplied by.
-fn factor(scaling: Features, row: &[f32]) -> f32 {
-    match (scaling, row.iter().sum::<f32>()) {
-        (Features::AsIs, _) | (Features::RowNormalized, 0.0) => 1.0,
-        (Features::RowNormalized, sum) => 1.0 / sum,
+/// Features of the owned rows of a part, scaled as the user asked for, read in place. A part without features has
+/// rows of one 1, so that a model can still learn from the structure.
+#[derive(Debug, Clone, Copy)]
+pub struct Scaled<'a> {
+    stored: PartFeatures<'a>,
+    scaling: Features,
+}
+
+impl<'a> Scaled<'a> {
+    /// The features of `part`.
+    pub fn of(part: &'a Part, scaling: Features) -> Self {
+        Self { stored: part.features(), scaling }
+    }
+
+    /// Writes a row of dense features to `slot`.
+    pub fn copy_dense(&self, row: usize, slot: &mut [f32]) {
+        let PartFeatures::Dense { width, values } = self.stored else { return slot.fill(1.0) };
+        let row = &values[row * width..][..width];
+        slot.copy_from_slice(row);
+        let scale = self.factor(row);
+        if scale != 1.0 {
+            slot.iter_mut().for_each(|value| *value *= scale);
+        }
+    }
+
+    /// Columns, stored numbers and factor of a row of sparse features.
+    pub fn sparse(&self, row: usize) -> (&'a [u32], &'a [f32], f32) {
+        let PartFeatures::Sparse { offsets, columns, values, .. } = self.stored else {
+            return (&[], &[], 1.0);
+        };
+        let stored = offsets[row] as usize..offsets[row + 1] as usize;
+        let values = &values[stored.clone()];
+        (&columns[stored], values, self.factor(values))
+    }
+
+    /// What a stored row is multiplied by.
+    fn factor(&self, row: &[f32]) -> f32 {
+        match self.scaling {
+            Features::AsIs => 1.0,
+            Features::RowNormalized => match row.iter().sum::<f32>() {
+                0.0 => 1.0,
+                sum => 1.0 / sum,
+            },
+        }
     }
 }
 
-/// The features of these owned rows of `part`, in this order. A part without features gives rows of one 1, so
-/// that a model can still learn from the structure.
+/// The features of these owned rows of `part`, in this order.
 pub fn rows(part: &Part, wanted: &[u32], scaling: Features) -> Input {
-    match part.features() {
-        PartFeatures::None => dense(1, wanted, Features::AsIs, |_| &[1.0]),
-        PartFeatures::Dense { width, values } => {
-            dense(width, wanted, scaling, |row| &values[row * width..][..width])
-        }
-        PartFeatures::Sparse { width, offsets, columns, values } => {
-            sparse(width, offsets, columns, values, wanted, scaling)
-        }
+    let features = Scaled::of(part, scaling);
+    let Some(width) = dense_width(part) else { return sparse(part, &features, wanted) };
+    let mut values = Buffer::zeros(wanted.len() * width);
+    for (slot, &node) in values.chunks_exact_mut(width).zip(wanted) {
+        features.copy_dense(node as usize, slot);
     }
+    Input::Dense(Arc::new(Matrix { rows: wanted.len(), cols: width, values }))
 }
 
 /// How wide the rows that [`rows`] gives are.
@@ -33,34 +69,19 @@ pub fn width(part: &Part) -> usize {
     part.feature_width().max(1)
 }
 
-fn dense<'a>(width: usize, wanted: &[u32], scaling: Features, row: impl Fn(usize) -> &'a [f32]) -> Input {
-    let mut values = Buffer::zeros(wanted.len() * width);
-    for (slot, &node) in values.chunks_exact_mut(width).zip(wanted) {
-        let row = row(node as usize);
-        slot.copy_from_slice(row);
-        let scale = factor(scaling, row);
-        if scale != 1.0 {
-            slot.iter_mut().for_each(|value| *value *= scale);
-        }
+/// How wide rows are where they are dense.
+pub fn dense_width(part: &Part) -> Option<usize> {
+    match part.features() {
+        PartFeatures::Sparse { .. } => None,
+        _ => Some(width(part)),
     }
-    Input::Dense(Arc::new(Matrix { rows: wanted.len(), cols: width, values }))
 }
 
-fn sparse(
-    width: usize,
-    offsets: &[u64],
-    columns: &[u32],
-    values: &[f32],
-    wanted: &[u32],
-    scaling: Features,
-) -> Input {
-    let mut made = SparseMatrix { cols: width, offsets: vec![0], columns: Vec::new(), values: Vec::new() };
+fn sparse(part: &Part, features: &Scaled<'_>, wanted: &[u32]) -> Input {
+    let mut made = SparseMatrix::empty(width(part));
     for &row in wanted {
-        let stored = offsets[row as usize] as usize..offsets[row as usize + 1] as usize;
-        let scale = factor(scaling, &values[stored.clone()]);
-        made.columns.extend_from_slice(&columns[stored.clone()]);
-        made.values.extend(values[stored].iter().map(|value| value * scale));
-        made.offsets.push(made.columns.len() as u64);
+        let (columns, values, scale) = features.sparse(row as usize);
+        made.push_row(columns, values.iter().map(|value| value * scale));
     }
     Input::Sparse(Arc::new(made))
 }

@@ -18,6 +18,7 @@ pub mod model;
 pub mod plan;
 pub mod feature;
 pub mod agree;
+pub mod batch;
 pub mod optimizer;
 pub mod schedule;
 pub mod worker;

@@ -22,6 +22,8 @@ pub struct Plan {
     pub layers: Vec<Arc<Layout>>,
     /// The layout in which every owned node is computed.
     pub whole: Arc<Layout>,
+    /// Original id of every row of the part, the halo included.
+    pub originals: Vec<u64>,
 }
 
 /// What one layer reads across part borders.
@@ -88,7 +90,7 @@ impl Plan {
         }
         let whole = everything(part, comm, order.rows.len())?;
         let whole = Arc::new(layout(part, &order, &facts, &whole, order.rows.len(), false));
-        Ok(Self { order: order.rows, layers: layouts, whole })
+        Ok(Self { order: order.rows, layers: layouts, whole, originals: facts.original })
     }
 }
 

@@ -3,8 +3,11 @@
 //! Decisions that end or steer the loop (early stopping, an interruption, a loss that is no number) are made from
 //! numbers that all ranks share, so all ranks make the same one in the same epoch.
 
+use crate::batch::Loading;
 use crate::checkpoint::{Checkpoint, Slot, State, Totals, weights_sha256};
-use crate::event::{BytesSent, EpochReport, Evaluation, Event, MemoryNeed, Observer, Started, Summary};
+use crate::event::{
+    BytesSent, EpochReport, Evaluation, Event, MemoryNeed, Observer, Sampling, Started, Summary,
+};
 use crate::memory;
 use crate::meter::{cpu_seconds, median, peak_rss_bytes};
 use crate::ops::Pool;
@@ -149,6 +152,8 @@ struct Session<'a> {
     started: Instant,
     wall_before: f64,
     meters: Meters,
+    /// What drawing the batches of the last epoch took.
+    sampled: Option<Sampling>,
 }
 
 /// Whether the loop goes on after an epoch.
@@ -172,6 +177,7 @@ impl<'a> Session<'a> {
             worker,
             strategy,
             meters,
+            sampled: None,
         };
         if let Some(checkpoint) = &run.resume {
             session.restore(checkpoint)?;
@@ -206,6 +212,7 @@ impl<'a> Session<'a> {
         let (loss, stop) = self.share(outcome.loss)?;
         let (secs, cpu_secs) = (wall.elapsed().as_secs_f64(), cpu_seconds() - cpu);
         let (bytes_sent, cpu_secs) = self.costs(cpu_secs)?;
+        let sampling = self.sampling(&outcome.loading, secs, cpu_secs)?;
         if !loss.is_finite() {
             return Err(Error::NotFinite { epoch: self.epoch, step: self.step, what: "the loss".into() });
         }
@@ -218,7 +225,17 @@ impl<'a> Session<'a> {
         let lr = self.worker.learning_rate(self.epoch);
         self.tell(|| {
             let (epoch, step) = (self.epoch, self.step);
-            Event::Epoch(EpochReport { epoch, step, loss, lr, secs, cpu_secs, bytes_sent, evaluation })
+            Event::Epoch(EpochReport {
+                epoch,
+                step,
+                loss,
+                lr,
+                secs,
+                cpu_secs,
+                bytes_sent,
+                sampling,
+                evaluation,
+            })
         });
         self.keep(verdict)?;
         match verdict {
@@ -325,6 +342,43 @@ impl<'a> Session<'a> {
         Ok((BytesSent { features, embeddings, gradients, weights, control }, cpu_micros as f64 * 1e-6))
     }
 
+    /// What drawing batches took on all ranks; `None` where none are drawn.
+    fn sampling(&mut self, drawn: &Loading, secs: f64, cpu_secs: f64) -> Result<Option<Sampling>> {
+        if drawn.batches == 0 {
+            return Ok(None);
+        }
+        let comm = &self.worker.comm;
+        let micros = |secs: f64| (secs * 1e6) as u64;
+        let mut sums = [
+            drawn.batches,
+            drawn.edges,
+            drawn.rows,
+            drawn.remote_rows,
+            drawn.cached_rows,
+            drawn.queue,
+            micros(drawn.sample_secs),
+            micros(drawn.sampler_stall_secs),
+            micros(drawn.trainer_stall_secs),
+        ];
+        comm.all_reduce_sum_u64(&mut sums, Kind::Control)?;
+        let [batches, edges, rows, remote_rows, cached, queue, sampled, idle, waited] = sums;
+        let (ranks, hosts) = (comm.size() as f64, comm.process_of(comm.size() - 1) as f64 + 1.0);
+        let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get()) as f64;
+        self.sampled = Some(Sampling {
+            batches,
+            edges,
+            rows,
+            remote_rows,
+            hit_rate: (remote_rows > 0).then(|| cached as f64 / remote_rows as f64),
+            sample_secs: sampled as f64 * 1e-6,
+            sampler_stall_secs: idle as f64 * 1e-6 / ranks,
+            trainer_stall_secs: waited as f64 * 1e-6 / ranks,
+            queue_mean: queue as f64 / batches as f64,
+            cpu_busy: cpu_secs / (secs * cores * hosts),
+        });
+        Ok(self.sampled)
+    }
+
     fn tell(&self, event: impl FnOnce() -> Event) {
         if self.worker.comm.rank() == 0 {
             self.run.observer.event(&event());
@@ -390,6 +444,7 @@ impl<'a> Session<'a> {
             wall_secs: self.wall_secs(),
             peak_rss_bytes: peak[0],
             bytes_sent: self.totals.bytes_sent,
+            sampling: self.sampled,
             weights_sha256: weights_sha256(&self.worker.tape.parameters),
         })
     }

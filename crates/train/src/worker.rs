@@ -39,6 +39,8 @@ pub struct Worker {
     pub statics: Statics,
     /// The part's row behind each row of `whole`; labelled training nodes first.
     pub order: Vec<u32>,
+    /// Original id of every row of the part, the halo included.
+    pub originals: Arc<Vec<u64>>,
     /// Labelled training nodes of this rank: the first rows of `order`.
     pub targets: usize,
     /// Labelled training nodes of all ranks.
@@ -78,6 +80,7 @@ impl Worker {
             whole: vec![Arc::clone(&plan.whole); config.model.layers],
             statics: Statics::new(plan.whole, features, model.only_verb()),
             order: plan.order,
+            originals: Arc::new(plan.originals),
             targets: labelled.len(),
             all_targets: counts[0],
             agreement: SumGradients::default(),
@@ -143,6 +146,16 @@ impl TargetLabels {
             }
         };
         Self { rows: (0..rows.len() as u32).collect(), labels }
+    }
+
+    /// One class per target.
+    pub fn classes(classes: Vec<i64>) -> Self {
+        Self { rows: (0..classes.len() as u32).collect(), labels: Labels::Classes(classes) }
+    }
+
+    /// A 0/1 row for each of `targets` targets.
+    pub fn multi(targets: usize, labels: Vec<u8>) -> Self {
+        Self { rows: (0..targets as u32).collect(), labels: Labels::Multi(labels) }
     }
 
     /// The same as the loss takes it.

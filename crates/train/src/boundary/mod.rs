@@ -14,9 +14,11 @@
 
 mod exact;
 mod isolated;
+mod pulled;
 
 pub use exact::Exact;
 pub use isolated::Isolated;
+pub use pulled::Pulled;
 
 use crate::Result;
 use crate::view::Layout;

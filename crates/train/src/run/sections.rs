@@ -181,6 +181,16 @@ section! {
         batch_size: usize = 1024,
         /// Neighbours sampled per layer, from the targets outward (DGL's order is the reverse); -1 for all
         fanouts: Vec<i64> = vec![15, 10],
+        /// How neighbours are chosen (`archi list samplers`; mini-batch strategies)
+        sampler: String = "neighbor".into(),
+        /// Batches that are drawn ahead of training (distdgl), or at most are (bytegnn)
+        prefetch: usize = 2,
+        /// Milliseconds between two batches at which bytegnn begins another, at the next two values
+        launch_gap_ms: f64 = 5.0,
+        /// Percent of the processor in use at which bytegnn begins another batch, at the other two values
+        launch_cpu: f64 = 90.0,
+        /// Sampling time over training time of what is queued at which bytegnn begins another batch
+        launch_balance: f64 = 1.0,
         /// Threads of this process; 0 for one per core
         threads: usize = 0,
     }
@@ -201,6 +211,8 @@ section! {
         deadline_secs: u64 = 600,
         /// How rows are written on the wire
         codec: String = "f32".into(),
+        /// Share of a part's halo whose features are kept instead of pulled again (mini-batch strategies)
+        cache: f64 = 0.1,
         /// Compute while messages are on their way
         overlap: bool = true,
     }

@@ -27,6 +27,7 @@ impl RunConfig {
         vec![
             ("data.parts", (1..=u32::MAX as usize).contains(&self.data.parts), "1 part or more"),
             ("data.partition_seed", written(self.data.partition_seed), SEED),
+            ("exchange.cache", (0.0..=1.0).contains(&self.exchange.cache), "a share from 0 to 1"),
             ("exchange.deadline_secs", self.exchange.deadline_secs > 0, "1 second or more"),
         ]
     }
@@ -70,6 +71,10 @@ impl RunConfig {
             ("train.epochs", train.epochs > 0 && written(train.epochs), "1 epoch or more"),
             ("train.seed", written(train.seed), SEED),
             ("train.eval_every", train.eval_every > 0, "1 epoch or more"),
+            ("train.prefetch", train.prefetch > 0, "1 batch or more"),
+            ("train.launch_gap_ms", train.launch_gap_ms > 0.0, "a number above 0"),
+            ("train.launch_cpu", (0.0..100.0).contains(&train.launch_cpu), "0 or more and below 100"),
+            ("train.launch_balance", train.launch_balance > 0.0, "a number above 0"),
             ("train.batch_size", train.batch_size > 0, "1 target or more"),
             (
                 "train.fanouts",

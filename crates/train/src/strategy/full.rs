@@ -8,6 +8,7 @@
 
 use super::{Behavior, Entry, EpochOutcome, Strategy};
 use crate::Result;
+use crate::batch::Loading;
 use crate::boundary::Exact;
 use crate::model::Pass;
 use crate::worker::{TargetLabels, Worker};
@@ -50,6 +51,6 @@ impl Strategy for Full {
         let loss = worker.tape.loss(scores, self.labels.goal(), weight);
         worker.tape.backward(&mut self.boundary)?;
         worker.update(epoch, step + 1)?;
-        Ok(EpochOutcome { loss, steps: 1 })
+        Ok(EpochOutcome { loss, steps: 1, loading: Loading::default() })
     }
 }

@@ -5,8 +5,12 @@
 //! here and one line in [`STRATEGIES`].
 
 mod full;
+mod own_batch;
 mod mini;
+mod distdgl;
+mod bytegnn;
 
+use crate::batch::Loading;
 use crate::checkpoint::Checkpoint;
 use crate::model;
 use crate::run::RunConfig;
@@ -20,6 +24,8 @@ pub struct EpochOutcome {
     pub loss: f64,
     /// Optimiser updates made.
     pub steps: u64,
+    /// What drawing batches took; nothing where they are not drawn.
+    pub loading: Loading,
 }
 
 /// One way to train.
@@ -67,7 +73,7 @@ pub struct Entry {
 }
 
 /// Every strategy that Archipelago knows.
-pub const STRATEGIES: &[Entry] = &[full::ENTRY, mini::ENTRY];
+pub const STRATEGIES: &[Entry] = &[full::ENTRY, mini::ENTRY, distdgl::ENTRY, bytegnn::ENTRY];
 
 /// The strategy that `config` asks for, if all that it asks for can be done on `parts` parts.
 pub fn check(config: &RunConfig, parts: u32) -> Result<&'static Entry> {

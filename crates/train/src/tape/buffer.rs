@@ -182,6 +182,18 @@ pub struct SparseMatrix {
 }
 
 impl SparseMatrix {
+    /// No rows yet, `cols` columns.
+    pub fn empty(cols: usize) -> Self {
+        Self { cols, offsets: vec![0], columns: Vec::new(), values: Vec::new() }
+    }
+
+    /// Adds a row of these columns and numbers.
+    pub fn push_row(&mut self, columns: &[u32], values: impl Iterator<Item = f32>) {
+        self.columns.extend_from_slice(columns);
+        self.values.extend(values);
+        self.offsets.push(self.columns.len() as u64);
+    }
+
     /// The first `rows` rows, with some of their numbers dropped.
     pub fn first_rows<'a>(&'a self, rows: usize, dropout: Option<&'a DropoutRows>) -> SparseRows<'a> {
         SparseRows {

@@ -1,0 +1,133 @@
+//! What sampling stands on: a rank's part, the operators, and the rows that it keeps of others.
+//!
+//! Also answers other ranks: draws in-edges of owned nodes, and reads out owned features. Answers depend on nothing
+//! but the question.
+
+use super::cache::Cache;
+use super::operators::Operators;
+use super::rows::{RowForm, form_of};
+use super::wire::{Head, TAG, What, garbled};
+use crate::feature::Scaled;
+use crate::ops::Pool;
+use crate::run::RunConfig;
+use crate::{Result, feature};
+use archipelago_comm::{Comm, Kind};
+use archipelago_graph::Part;
+use archipelago_graph::random::{Key, Purpose};
+use archipelago_graph::sample::{Drawn, Hop, Lists, Scratch};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Rows whose in-edges one task draws.
+const ROWS_PER_TASK: usize = 2048;
+
+/// What a rank samples from. Shared by the threads of the rank; read only, but for scratch memory.
+pub(super) struct Ground {
+    pub part: Arc<Part>,
+    pub originals: Arc<Vec<u64>>,
+    pub config: Arc<RunConfig>,
+    pub operators: Operators,
+    pub pool: Pool,
+    pub form: RowForm,
+    pub cache: Cache,
+    scratch: Mutex<Vec<Scratch>>,
+}
+
+impl Ground {
+    /// What `part` offers; `cache` holds rows of other parts.
+    pub fn new(
+        part: Arc<Part>,
+        originals: Arc<Vec<u64>>,
+        config: Arc<RunConfig>,
+        operators: Operators,
+        pool: Pool,
+        cache: Cache,
+    ) -> Self {
+        let form = form_of(&part);
+        Self { part, originals, config, operators, pool, form, cache, scratch: Mutex::default() }
+    }
+
+    pub fn features(&self) -> Scaled<'_> {
+        Scaled::of(&self.part, self.config.data.features)
+    }
+
+    /// Numbers per feature row.
+    pub fn width(&self) -> usize {
+        feature::width(&self.part)
+    }
+
+    /// What all draws of a step start from.
+    pub fn step_key(&self, epoch: u64, step: u32) -> Key {
+        Key::new(self.config.train.seed, Purpose::Sample).with(epoch).with(u64::from(step))
+    }
+
+    /// Draws in-edges of owned `rows`, in pieces that do not depend on the threads.
+    pub fn draw(&self, rows: &[u32], hop: Hop) -> Vec<Drawn> {
+        let mut pieces = vec![Drawn::default(); rows.len().div_ceil(ROWS_PER_TASK).max(1)];
+        let lists = Lists::new(&self.part, &self.originals);
+        let slots: Vec<Mutex<&mut Drawn>> = pieces.iter_mut().map(Mutex::new).collect();
+        self.pool.for_ranges(rows.len(), ROWS_PER_TASK, |range| {
+            let mut scratch = self.borrow_scratch();
+            let mut piece = slots[range.start / ROWS_PER_TASK].lock().unwrap_or_else(PoisonError::into_inner);
+            self.operators.hop.draw(&lists, &rows[range], hop, &mut scratch, &mut piece);
+            self.return_scratch(scratch);
+        });
+        drop(slots);
+        pieces
+    }
+
+    /// Answers [`What::Ask`].
+    pub fn tell(&self, comm: &Comm, to: usize, head: Head, rows: &[u32], epoch: u64) -> Result<()> {
+        self.check_rows(rows)?;
+        let hop = Hop::new(head.hop as usize, self.step_key(epoch, head.step));
+        let pieces = self.draw(rows, hop);
+        let edges: usize = pieces.iter().map(|piece| piece.edges.len()).sum();
+        let (sources, weights, ids) = (self.part.sources(), self.part.weights(), self.form.ids);
+        let words = rows.len() + edges * (ids.words() + usize::from(weights.is_some()));
+        let frame = Head { what: What::Told, ..head }.frame(comm, words, |words| {
+            let (counts, words) = words.split_at_mut(rows.len());
+            let drawn_counts = pieces.iter().flat_map(|piece| &piece.counts);
+            counts.iter_mut().zip(drawn_counts).for_each(|(slot, &count)| *slot = count);
+            let (told, told_weights) = words.split_at_mut(edges * ids.words());
+            for (place, &edge) in pieces.iter().flat_map(|piece| &piece.edges).enumerate() {
+                ids.put(told, place, self.global(sources[edge as usize]));
+                if let Some(weights) = weights {
+                    told_weights[place] = weights[edge as usize].to_bits();
+                }
+            }
+        });
+        Ok(comm.send(to, TAG, Kind::Control, frame)?)
+    }
+
+    /// Answers [`What::Want`].
+    pub fn give(&self, comm: &Comm, to: usize, head: Head, rows: &[u32]) -> Result<()> {
+        self.check_rows(rows)?;
+        let features = self.features();
+        let words = self.form.words(&features, rows);
+        let frame = Head { what: What::Rows, ..head }.frame(comm, words, |words| {
+            self.form.write(&self.part, &features, rows, words);
+        });
+        Ok(comm.send(to, TAG, Kind::Features, frame)?)
+    }
+
+    fn check_rows(&self, rows: &[u32]) -> Result<()> {
+        match rows.iter().all(|&row| (row as usize) < self.part.owned()) {
+            true => Ok(()),
+            false => Err(garbled("rows that this part owns")),
+        }
+    }
+
+    fn global(&self, row: u32) -> u64 {
+        match (row as usize).checked_sub(self.part.owned()) {
+            Some(halo) => self.part.halo()[halo],
+            None => self.part.range().start + u64::from(row),
+        }
+    }
+
+    fn borrow_scratch(&self) -> Scratch {
+        self.scratch.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default()
+    }
+
+    fn return_scratch(&self, scratch: Scratch) {
+        self.scratch.lock().unwrap_or_else(PoisonError::into_inner).push(scratch);
+    }
+}

@@ -1,0 +1,312 @@
+//! The sampler of one rank: one loop that takes in messages, runs tasks in order of importance, and begins batches.
+//!
+//! Tasks of an earlier batch come before those of a later one, and of the same batch the cheaper one first
+//! (ByteGNN's fine scheduling); a question of another rank belongs to the batch it is asked for. When a batch is
+//! begun is decided by a [`Launcher`]. Batches leave in the order of their steps, and each is the same whatever the
+//! order of tasks: scheduling changes speed, never numbers.
+//!
+//! The loop ends when all batches of the epoch have left and every other rank has said that it will ask no more.
+
+use super::ground::Ground;
+use super::launcher::{Gauge, Launcher};
+use super::underway::{Task, Underway};
+use super::wire::{Head, TAG, What};
+use super::{Course, Loading, Prepared, Traffic};
+use crate::Result;
+use crate::meter::thread_cpu_seconds;
+use archipelago_comm::{Comm, Frame};
+use archipelago_graph::sample::Draft;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant};
+
+/// Something to do, in the order in which it should be done.
+struct Job {
+    step: u32,
+    cost: u64,
+    number: u64,
+    work: Work,
+}
+
+enum Work {
+    /// A task of a batch of ours.
+    Own(Task),
+    /// A question of another rank.
+    Serve(usize, Frame),
+}
+
+impl Job {
+    fn rank(&self) -> (u32, u64, u64) {
+        (self.step, self.cost, self.number)
+    }
+}
+
+impl PartialEq for Job {
+    fn eq(&self, other: &Self) -> bool {
+        self.rank() == other.rank()
+    }
+}
+
+impl Eq for Job {}
+
+impl PartialOrd for Job {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Job {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.rank().cmp(&other.rank())
+    }
+}
+
+/// The sampler of one rank in one epoch.
+pub(super) struct Harbor<'a> {
+    comm: &'a Comm,
+    ground: &'a Ground,
+    course: &'a Course<'a>,
+    traffic: &'a Traffic,
+    launcher: &'a mut dyn Launcher,
+    /// Where ready batches go; none when they are asked for one by one.
+    out: Option<Sender<Prepared>>,
+    underway: BTreeMap<u32, Underway>,
+    ready: BTreeMap<u32, Prepared>,
+    jobs: BinaryHeap<Reverse<Job>>,
+    posted: u64,
+    begun: u32,
+    left: u32,
+    last_begin: Instant,
+    sample_ms: f64,
+    finished_peers: usize,
+    said_done: bool,
+    drafts: Vec<Draft>,
+    loading: Loading,
+}
+
+impl<'a> Harbor<'a> {
+    pub fn new(
+        comm: &'a Comm,
+        ground: &'a Ground,
+        course: &'a Course<'a>,
+        traffic: &'a Traffic,
+        launcher: &'a mut dyn Launcher,
+        out: Option<Sender<Prepared>>,
+    ) -> Self {
+        Self {
+            comm,
+            ground,
+            course,
+            traffic,
+            launcher,
+            out,
+            underway: BTreeMap::new(),
+            ready: BTreeMap::new(),
+            jobs: BinaryHeap::new(),
+            posted: 0,
+            begun: 0,
+            left: 0,
+            last_begin: Instant::now(),
+            sample_ms: 0.0,
+            finished_peers: 0,
+            said_done: false,
+            drafts: Vec::new(),
+            loading: Loading::default(),
+        }
+    }
+
+    /// Draws all batches of the epoch and serves the other ranks meanwhile.
+    pub fn run(mut self) -> Result<Loading> {
+        while !self.traffic.stop.load(Ordering::Acquire) {
+            self.take_in(Duration::ZERO)?;
+            if self.begin_if_due()? || self.work()? {
+                continue;
+            }
+            self.say_done()?;
+            if self.is_over() {
+                break;
+            }
+            self.rest()?;
+        }
+        Ok(self.loading)
+    }
+
+    /// Draws the next batch here and now, for a rank that is alone.
+    pub fn next(&mut self) -> Result<Option<Prepared>> {
+        if self.left == self.course.steps {
+            return Ok(None);
+        }
+        self.begin()?;
+        while self.work()? {}
+        Ok(self.ready.pop_first().map(|(_, prepared)| prepared))
+    }
+
+    /// What was drawn so far.
+    pub fn loading(&self) -> Loading {
+        self.loading
+    }
+
+    fn begin_if_due(&mut self) -> Result<bool> {
+        if self.begun == self.course.steps {
+            return Ok(false);
+        }
+        let gauge = Gauge {
+            underway: self.underway.len() + self.ready.len(),
+            queue: (self.left - self.traffic.taken.load(Ordering::Acquire)) as usize,
+            gap: self.last_begin.elapsed(),
+            sample_ms: self.sample_ms,
+            train_ms: f64::from_bits(self.traffic.train_ms.load(Ordering::Relaxed)),
+        };
+        let due = self.launcher.launch(&gauge);
+        if due {
+            self.loading.queue += gauge.queue as u64;
+            self.begin()?;
+        }
+        Ok(due)
+    }
+
+    fn begin(&mut self) -> Result<()> {
+        let started = thread_cpu_seconds();
+        let step = self.begun;
+        self.begun += 1;
+        self.last_begin = Instant::now();
+        let (items, targets) = self.course.targets(step);
+        let draft = self.drafts.pop().unwrap_or_default();
+        let underway = Underway::begin(self.ground, draft, step, items, &targets);
+        self.underway.insert(step, underway);
+        self.post(step, [Task::Fetch, Task::Hop]);
+        self.loading.sample_secs += thread_cpu_seconds() - started;
+        Ok(())
+    }
+
+    fn post(&mut self, step: u32, tasks: impl IntoIterator<Item = Task>) {
+        for task in tasks {
+            let cost = self.underway.get(&step).map_or(0, |batch| batch.cost(self.ground, task));
+            self.push(step, cost, Work::Own(task));
+        }
+    }
+
+    fn push(&mut self, step: u32, cost: u64, work: Work) {
+        self.posted += 1;
+        self.jobs.push(Reverse(Job { step, cost, number: self.posted, work }));
+    }
+
+    /// Runs the most important job; `false` when there is none.
+    fn work(&mut self) -> Result<bool> {
+        let Some(Reverse(job)) = self.jobs.pop() else { return Ok(false) };
+        let started = thread_cpu_seconds();
+        match job.work {
+            Work::Serve(from, frame) => self.serve(from, &frame)?,
+            Work::Own(Task::Fill) => self.fill(job.step),
+            Work::Own(task) => {
+                let Some(batch) = self.underway.get_mut(&job.step) else { return Ok(true) };
+                let tasks = batch.run(self.ground, self.comm, self.course.epoch, task)?;
+                self.post(job.step, tasks);
+            }
+        }
+        self.loading.sample_secs += thread_cpu_seconds() - started;
+        Ok(true)
+    }
+
+    fn serve(&self, from: usize, frame: &Frame) -> Result<()> {
+        let (head, rows) = Head::read(frame)?;
+        match head.what {
+            What::Ask => self.ground.tell(self.comm, from, head, rows, self.course.epoch),
+            _ => self.ground.give(self.comm, from, head, rows),
+        }
+    }
+
+    fn fill(&mut self, step: u32) {
+        let Some(batch) = self.underway.remove(&step) else { return };
+        let begun = batch.begun;
+        let (prepared, draft) = batch.fill(self.ground, &mut self.traffic.arena(), &mut self.loading);
+        self.drafts.push(draft);
+        self.ready.insert(step, prepared);
+        let ms = begun.elapsed().as_secs_f64() * 1e3;
+        self.sample_ms = if self.sample_ms == 0.0 { ms } else { 0.8 * self.sample_ms + 0.2 * ms };
+        let Some(out) = &self.out else {
+            self.left += 1;
+            return;
+        };
+        while let Some(prepared) = self.ready.remove(&self.left) {
+            self.left += 1;
+            // Nobody listens any more only when training has failed, and then it says why.
+            let _ = out.send(prepared);
+        }
+    }
+
+    /// Takes in what has come, waiting `patience` for the first.
+    fn take_in(&mut self, patience: Duration) -> Result<()> {
+        let mut patience = patience;
+        while let Some((from, frame)) = self.comm.receive_any(TAG, patience)? {
+            patience = Duration::ZERO;
+            self.hear(from, frame)?;
+        }
+        Ok(())
+    }
+
+    fn hear(&mut self, from: usize, frame: Frame) -> Result<()> {
+        let (head, words) = Head::read(&frame)?;
+        let ground = self.ground;
+        match head.what {
+            What::Wake => {}
+            What::Done => self.finished_peers += 1,
+            What::Ask => {
+                let cost = ground.operators.hop.expected(words.len(), head.hop as usize);
+                self.push(head.step, cost as u64, Work::Serve(from, frame));
+            }
+            What::Want => {
+                let cost = (words.len() * ground.width()) as u64;
+                self.push(head.step, cost, Work::Serve(from, frame));
+            }
+            What::Told => {
+                if let Some(batch) = self.underway.get_mut(&head.step) {
+                    let tasks = batch.hear_edges(ground, from, head, words)?;
+                    self.post(head.step, tasks);
+                }
+            }
+            What::Rows => {
+                if let Some(batch) = self.underway.get_mut(&head.step) {
+                    let tasks = batch.hear_rows(ground, from, head, frame)?;
+                    self.post(head.step, tasks);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for news, but not for ever for an answer.
+    fn rest(&mut self) -> Result<()> {
+        let started = Instant::now();
+        for batch in self.underway.values() {
+            if let Some((peer, what)) = batch.waits_for()
+                && batch.waiting_since.elapsed() > self.comm.deadline()
+            {
+                return Err(self.comm.overdue(peer, &what, batch.waiting_since).into());
+            }
+        }
+        let patience = match self.begun < self.course.steps {
+            true => self.launcher.patience(),
+            false => Duration::from_secs(1),
+        };
+        self.take_in(patience)?;
+        self.loading.sampler_stall_secs += started.elapsed().as_secs_f64();
+        Ok(())
+    }
+
+    /// Tells the others once that all our batches are drawn.
+    fn say_done(&mut self) -> Result<()> {
+        if self.said_done || self.left < self.course.steps {
+            return Ok(());
+        }
+        self.said_done = true;
+        let peers = (0..self.comm.size()).filter(|&peer| peer != self.comm.rank());
+        peers.into_iter().try_for_each(|peer| Head::new(What::Done, 0, 0, 0).send(self.comm, peer, &[]))
+    }
+
+    fn is_over(&self) -> bool {
+        self.said_done && self.finished_peers + 1 == self.comm.size()
+    }
+}

@@ -1,0 +1,297 @@
+//! Mini-batches across parts: a rank draws its own batches, asking other ranks for in-edges and features of nodes
+//! that they own, while it trains on earlier ones.
+//!
+//! A rank has two sides. Its sampler ([`harbor`](self), a thread) makes batches ready and answers other ranks; its
+//! trainer takes them one by one and computes. Both are needed for a step, so ranks agree before an epoch on how
+//! many there are ([`Shares`]). What is drawn for a step is a function of seed, epoch and step, so that a run gives
+//! the same numbers however the two sides overlap.
+//!
+//! Nothing here computes a layer or changes a weight.
+
+mod wire;
+mod rows;
+mod cache;
+mod ground;
+mod share;
+pub mod operators;
+pub mod launcher;
+mod underway;
+mod harbor;
+
+pub use share::Shares;
+
+use crate::feature::Scaled;
+use crate::tape::{Arena, Input};
+use crate::view::Layout;
+use crate::worker::{TargetLabels, Worker};
+use crate::{Error, Result};
+use archipelago_comm::Comm;
+use archipelago_graph::random::{Key, Purpose};
+use archipelago_graph::store::PartLabels;
+use cache::Cache;
+use ground::Ground;
+use harbor::Harbor;
+use launcher::{Ahead, Launcher};
+use operators::Operators;
+use std::panic::resume_unwind;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Instant;
+use wire::{Head, What};
+
+/// A batch that is ready to be computed.
+pub struct Prepared {
+    /// Which step of the epoch it is for, counted from 0.
+    pub step: u32,
+    /// One layout per layer, first layer first.
+    pub layouts: Vec<Arc<Layout>>,
+    /// Features of the rows that the first layer reads.
+    pub input: Input,
+    /// Which items of this rank the batch computes, in the order of its targets.
+    pub items: Vec<u32>,
+}
+
+/// What drawing the batches of an epoch took.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Loading {
+    /// Edges in all blocks.
+    pub edges: u64,
+    /// Input rows of all batches.
+    pub rows: u64,
+    /// Those of them that other ranks own.
+    pub remote_rows: u64,
+    /// Those of the remote ones that were kept here.
+    pub cached_rows: u64,
+    /// Batches that waited in the queue, summed over the moments when a batch was begun.
+    pub queue: u64,
+    /// Batches.
+    pub batches: u64,
+    /// Processor seconds of the sampler.
+    pub sample_secs: f64,
+    /// Seconds in which the sampler had nothing to do.
+    pub sampler_stall_secs: f64,
+    /// Seconds in which training waited for a batch.
+    pub trainer_stall_secs: f64,
+}
+
+/// What the two sides of a rank tell each other.
+#[derive(Default)]
+struct Traffic {
+    /// Batches that training has taken.
+    taken: AtomicU32,
+    /// Mean milliseconds between two of them, as bits.
+    train_ms: AtomicU64,
+    /// Training has failed: let go.
+    stop: AtomicBool,
+    /// Memory of batches that were trained on, for those to come.
+    spent: Mutex<Arena>,
+}
+
+impl Traffic {
+    fn arena(&self) -> MutexGuard<'_, Arena> {
+        self.spent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn begin(&self) {
+        self.taken.store(0, Ordering::Release);
+        self.stop.store(false, Ordering::Release);
+    }
+}
+
+/// The way through an epoch: what is trained on in which step.
+struct Course<'a> {
+    epoch: u64,
+    steps: u32,
+    /// Items in the order of this epoch.
+    order: &'a [u32],
+    batches: &'a Batches,
+    rank: usize,
+}
+
+impl Course<'_> {
+    /// The items of a step, and the nodes to compute for them.
+    fn targets(&self, step: u32) -> (Vec<u32>, Vec<u64>) {
+        let range = self.batches.shares.range(self.rank, self.batches.size, u64::from(step));
+        let items = self.order[range].to_vec();
+        let targets = items.iter().map(|&item| self.batches.nodes[item as usize]).collect();
+        (items, targets)
+    }
+}
+
+/// Everything a rank needs to draw its batches.
+pub struct Batches {
+    ground: Ground,
+    shares: Shares,
+    size: usize,
+    /// Global id of each item.
+    nodes: Vec<u64>,
+    labels: Labels,
+    traffic: Traffic,
+}
+
+/// The labels of all items of a rank.
+enum Labels {
+    Classes(Vec<i64>),
+    Multi(usize, Vec<u8>),
+}
+
+impl Batches {
+    /// Sets sampling up on all ranks: deals out the training nodes, and fetches the rows that are kept.
+    pub fn agree(worker: &Worker, operators: Operators) -> Result<Self> {
+        let (comm, part, config) = (&*worker.comm, &worker.part, &worker.config);
+        let targets = &worker.order[..worker.targets];
+        let shares = Shares::agree(comm, targets.len())?;
+        let start = part.range().start;
+        let nodes = targets.iter().map(|&row| start + u64::from(row)).collect();
+        let nodes = shares.deal(comm, nodes, 1)?;
+        let labels = match part.labels() {
+            PartLabels::Multi(values) => {
+                let width = part.classes();
+                let row = |row: &u32| values[*row as usize * width..][..width].iter().copied();
+                Labels::Multi(width, shares.deal(comm, targets.iter().flat_map(row).collect(), width)?)
+            }
+            PartLabels::Classes(values) => {
+                let classes = targets.iter().map(|&row| values[row as usize]).collect();
+                Labels::Classes(shares.deal(comm, classes, 1)?)
+            }
+            PartLabels::None => Labels::Classes(Vec::new()),
+        };
+        let kept = (config.exchange.cache * part.halo().len() as f64).round() as usize;
+        let kept = cache::hottest(part, targets, &config.train.fanouts, kept);
+        let features = Scaled::of(part, config.data.features);
+        let cache = Cache::fill(comm, part, &features, rows::form_of(part), &kept)?;
+        let (part, config) = (Arc::clone(part), Arc::clone(config));
+        let originals = Arc::clone(&worker.originals);
+        let ground = Ground::new(part, originals, config, operators, worker.tape.pool.clone(), cache);
+        let size = ground.config.train.batch_size;
+        Ok(Self { ground, shares, size, nodes, labels, traffic: Traffic::default() })
+    }
+
+    /// How many items there are on all ranks in a step.
+    pub fn in_step(&self, step: u32) -> u64 {
+        self.shares.in_step(self.size, u64::from(step))
+    }
+
+    /// The labels of the targets of a batch.
+    pub fn labels(&self, prepared: &Prepared) -> TargetLabels {
+        let items = &prepared.items;
+        match &self.labels {
+            Labels::Classes(classes) => {
+                TargetLabels::classes(items.iter().map(|&item| classes[item as usize]).collect())
+            }
+            Labels::Multi(width, labels) => {
+                let row = |item: &u32| labels[*item as usize * width..][..*width].iter().copied();
+                TargetLabels::multi(items.len(), items.iter().flat_map(row).collect())
+            }
+        }
+    }
+
+    /// Bytes of rows that are kept of other parts, and how many rows that is.
+    pub fn kept(&self) -> (usize, usize) {
+        (self.ground.cache.bytes(), self.ground.cache.len())
+    }
+
+    /// Gives the memory of a batch back. Nothing else may hold on to its input any more.
+    pub fn retire(&self, prepared: Prepared) {
+        if let Input::Dense(matrix) = prepared.input
+            && let Some(matrix) = Arc::into_inner(matrix)
+        {
+            self.traffic.arena().give(matrix.values);
+        }
+    }
+
+    /// The order of this rank's items in an epoch.
+    fn order(&self, rank: usize, epoch: u64) -> Vec<u32> {
+        let mut order: Vec<u32> = (0..self.nodes.len() as u32).collect();
+        let key = Key::new(self.ground.config.train.seed, Purpose::Shuffle).with(epoch).with(rank as u64);
+        self.ground.operators.seeds.order(&mut order, key);
+        order
+    }
+
+    /// Draws the batches of an epoch one by one, each when `train` is done with the last; for one rank alone.
+    pub fn epoch_in_place(
+        &self,
+        comm: &Comm,
+        epoch: u64,
+        mut train: impl FnMut(Prepared) -> Result<()>,
+    ) -> Result<Loading> {
+        let order = self.order(comm.rank(), epoch);
+        let course = self.course(comm, epoch, &order);
+        self.traffic.begin();
+        let mut launcher = Ahead(1);
+        let mut harbor = Harbor::new(comm, &self.ground, &course, &self.traffic, &mut launcher, None);
+        while let Some(prepared) = harbor.next()? {
+            train(prepared)?;
+        }
+        Ok(Loading { batches: u64::from(course.steps), ..harbor.loading() })
+    }
+
+    /// Draws the batches of an epoch on a thread of their own while `train` works on earlier ones.
+    pub fn epoch(
+        &self,
+        comm: &Rc<Comm>,
+        epoch: u64,
+        launcher: &mut dyn Launcher,
+        train: impl FnMut(Prepared) -> Result<()>,
+    ) -> Result<Loading> {
+        let comm: &Comm = comm;
+        let order = self.order(comm.rank(), epoch);
+        let course = self.course(comm, epoch, &order);
+        self.traffic.begin();
+        let (out, ready) = channel();
+        let harbor = Harbor::new(comm, &self.ground, &course, &self.traffic, launcher, Some(out));
+        thread::scope(|scope| {
+            let sampler = thread::Builder::new().name("sampler".into()).spawn_scoped(scope, || harbor.run());
+            let sampler = sampler.map_err(|error| {
+                Error::from(archipelago_graph::Error::usage(format!("no thread for a sampler: {error}")))
+            })?;
+            let trained = self.train_all(comm, course.steps, &ready, train);
+            if trained.is_err() {
+                self.traffic.stop.store(true, Ordering::Release);
+                self.wake(comm)?;
+            }
+            let drawn = sampler.join().unwrap_or_else(|panic| resume_unwind(panic));
+            // A sampler that failed is why training ran out of batches, so its error comes first.
+            let loading = drawn?;
+            let trainer_stall_secs = trained?;
+            Ok(Loading { trainer_stall_secs, batches: u64::from(course.steps), ..loading })
+        })
+    }
+
+    /// Trains on batches as they become ready; returns the seconds waited for them.
+    fn train_all(
+        &self,
+        comm: &Comm,
+        steps: u32,
+        ready: &Receiver<Prepared>,
+        mut train: impl FnMut(Prepared) -> Result<()>,
+    ) -> Result<f64> {
+        let (mut waited, mut mean_ms) = (0.0, 0.0);
+        for step in 0..steps {
+            let begun = Instant::now();
+            // The sampler has gone: it will say why.
+            let Ok(prepared) = ready.recv() else { break };
+            waited += begun.elapsed().as_secs_f64();
+            self.traffic.taken.store(step + 1, Ordering::Release);
+            self.wake(comm)?;
+            let computing = Instant::now();
+            train(prepared)?;
+            let ms = computing.elapsed().as_secs_f64() * 1e3;
+            mean_ms = if step == 0 { ms } else { 0.8 * mean_ms + 0.2 * ms };
+            self.traffic.train_ms.store(f64::to_bits(mean_ms), Ordering::Relaxed);
+        }
+        Ok(waited)
+    }
+
+    fn wake(&self, comm: &Comm) -> Result<()> {
+        Head::new(What::Wake, 0, 0, 0).send(comm, comm.rank(), &[])
+    }
+
+    fn course<'a>(&'a self, comm: &Comm, epoch: u64, order: &'a [u32]) -> Course<'a> {
+        let steps = self.shares.steps(self.size) as u32;
+        Course { epoch, steps, order, batches: self, rank: comm.rank() }
+    }
+}

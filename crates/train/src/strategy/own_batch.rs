@@ -1,0 +1,78 @@
+//! What the strategies share in which every rank computes a batch of its own and gradients are summed.
+
+use super::EpochOutcome;
+use crate::batch::launcher::Launcher;
+use crate::batch::operators::Operators;
+use crate::batch::{Batches, Loading, Prepared};
+use crate::boundary::Pulled;
+use crate::model::Pass;
+use crate::run::RunConfig;
+use crate::worker::Worker;
+use crate::{Error, Result};
+use archipelago_comm::Phase;
+use archipelago_graph::sample;
+use std::rc::Rc;
+
+/// Refuses fan-outs that do not fit the model, and samplers that nobody knows.
+pub(super) fn check(config: &RunConfig) -> Result<()> {
+    let (fanouts, layers) = (config.train.fanouts.len(), config.model.layers);
+    if fanouts != layers {
+        let message = format!("expected one fan-out per layer ({layers}), found {fanouts}");
+        return Err(Error::config(config.place("train.fanouts"), "train.fanouts", message)
+            .with_hint("fan-outs count from the targets outward; -1 takes all neighbours"));
+    }
+    config.check_name("train.sampler", &sample::SAMPLERS.iter().map(|entry| entry.name).collect::<Vec<_>>())
+}
+
+/// One rank's batches, and the step that is made of each.
+pub(super) struct OwnBatch {
+    batches: Batches,
+}
+
+impl OwnBatch {
+    pub fn new(worker: &Worker) -> Result<Self> {
+        Ok(Self { batches: Batches::agree(worker, Operators::of(&worker.config)?)? })
+    }
+
+    /// One epoch; without a launcher each batch is drawn when the last one is done, which only a rank that is alone
+    /// can do.
+    pub fn epoch(
+        &self,
+        worker: &mut Worker,
+        epoch: u64,
+        step: u64,
+        launcher: Option<&mut dyn Launcher>,
+    ) -> Result<EpochOutcome> {
+        let comm = Rc::clone(&worker.comm);
+        let mut outcome = EpochOutcome { loss: 0.0, steps: 0, loading: Loading::default() };
+        let train = |prepared: Prepared| {
+            outcome.loss += self.step(worker, &prepared, epoch)?;
+            outcome.steps += 1;
+            worker.update(epoch, step + outcome.steps)?;
+            self.batches.retire(prepared);
+            Ok(())
+        };
+        let loading = match launcher {
+            Some(launcher) => self.batches.epoch(&comm, epoch, launcher, train)?,
+            None => self.batches.epoch_in_place(&comm, epoch, train)?,
+        };
+        Ok(EpochOutcome { loading, ..outcome })
+    }
+
+    /// Forward and backward of one batch; returns this rank's share of the epoch's mean loss.
+    fn step(&self, worker: &mut Worker, prepared: &Prepared, epoch: u64) -> Result<f64> {
+        let step = prepared.step as usize;
+        worker.comm.enter(Phase { epoch: epoch as usize, step, layer: 0, what: "step" });
+        worker.tape.begin_step(worker.config.train.seed, epoch as usize, step);
+        let input = worker.tape.constant(&prepared.input, prepared.input.rows());
+        let mut boundary = Pulled::new(Rc::clone(&worker.comm));
+        let pass = Pass { layouts: &prepared.layouts, input, statics: None, keep_embeddings: false };
+        let scores = worker.model.forward(&mut worker.tape, &mut boundary, pass)?.output;
+        let labels = self.batches.labels(prepared);
+        let count = self.batches.in_step(prepared.step);
+        let loss = worker.tape.loss(scores, labels.goal(), worker.loss_weight(count));
+        worker.tape.backward(&mut boundary)?;
+        worker.tape.reset();
+        Ok(loss * count as f64 / worker.all_targets.max(1) as f64)
+    }
+}
