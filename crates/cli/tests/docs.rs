@@ -8,7 +8,7 @@ use archipelago_graph::partition::settings::expected;
 use archipelago_graph::partition::{Entry, Memory, PARTITIONERS};
 use archipelago_graph::read::FORMATS;
 use archipelago_graph::synthetic::GENERATORS;
-use archipelago_train::event::{BytesSent, EpochReport, Evaluation, Event, MemoryNeed, Started, Summary};
+use archipelago_train::event::{BytesSent, EpochReport, Evaluation, Event, MemoryNeed, Sampling, Started, Summary};
 use archipelago_train::metric::Metric;
 use archipelago_train::model::MODELS;
 use archipelago_train::run::{Key, RunConfig};
