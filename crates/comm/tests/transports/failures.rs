@@ -236,6 +236,68 @@ fn a_deadline_says_who_waited_for_whom_and_where() {
 }
 
 #[test]
+fn a_failure_elsewhere_ends_the_wait_for_whoever_speaks() {
+    within(20, || {
+        for config in configs(4) {
+            let heard = std::sync::Mutex::new(Vec::new());
+            let outcome = launch(&config, |comm| {
+                let tag = Tag::new(3);
+                comm.barrier()?;
+                if comm.rank() == 2 {
+                    thread::sleep(Duration::from_millis(30));
+                    return Err(disk_full());
+                }
+                let hears = || comm.receive_any(tag, Duration::from_secs(3600)).map(drop);
+                let waits = || comm.receive(2, tag.layer(1), Kind::Features).map(drop);
+                let error = match comm.rank() {
+                    0 => hears(),
+                    1 => {
+                        comm.send(1, tag, Kind::Features, comm.frame(0))?;
+                        waits().or_else(|_| hears())
+                    }
+                    _ => thread::scope(|scope| {
+                        let waiting = scope.spawn(waits);
+                        hears().or_else(|_| waiting.join().unwrap())
+                    }),
+                };
+                let error = error.expect_err("a message came, or hid the failure");
+                heard.lock().unwrap().push(error.clone());
+                Err::<(), _>(error)
+            });
+            assert!(is_failure_of(&outcome.unwrap_err(), 2, &disk_full()));
+            let (message, heard) = (disk_full().to_string(), heard.into_inner().unwrap());
+            assert!(heard.iter().all(|heard| *heard == Error::Aborted { rank: 2, message: message.clone() }));
+            assert!(heard.len() == 3 || in_job(), "{heard:?}");
+        }
+    });
+}
+
+#[test]
+fn nobody_waits_for_whoever_speaks_beyond_the_deadline_and_may_say_then_whose_answer_is_overdue() {
+    within(20, || {
+        for config in configs(2) {
+            let outcome = launch(&config.with_deadline(Duration::from_millis(200)), |comm| {
+                comm.enter(Phase { epoch: 1, step: 2, layer: 0, what: "sample" });
+                let start = Instant::now();
+                assert_eq!(comm.deadline(), Duration::from_millis(200));
+                if comm.rank() == 0 {
+                    assert!(comm.receive_any(Tag::new(3), Duration::from_secs(3600))?.is_none());
+                    assert!(start.elapsed() >= comm.deadline());
+                    return Err(comm.overdue(1, &"an answer", start));
+                }
+                while comm.check().is_ok() {
+                    thread::sleep(Duration::from_millis(5));
+                }
+                comm.check()
+            });
+            let text = outcome.expect_err("the answer is overdue").to_string();
+            assert!(text.contains("rank 0 waited 0."), "{text}");
+            assert!(text.contains(" s for rank 1 in an answer (phase `sample`, epoch 1, step 2"), "{text}");
+        }
+    });
+}
+
+#[test]
 fn a_deadline_longer_than_any_clock_is_no_deadline() {
     within(10, || {
         let config = Config::threads(2).with_deadline(Duration::MAX);

@@ -3,9 +3,12 @@
 use crate::support::{fails_on_all_transports, noise, on_all_transports, within};
 use archipelago_comm::transport::TRANSPORTS;
 use archipelago_comm::{Comm, Config, Error, Frame, Kind, LaunchError, Tag, launch};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const TAG: Tag = Tag::new(1);
+
+/// Longer than any watchdog: who waits this long was not woken.
+const LONG: Duration = Duration::from_secs(3600);
 
 fn filled(comm: &Comm, values: &[u32]) -> Frame {
     let mut frame = comm.frame(4 * values.len());
@@ -113,6 +116,136 @@ fn a_rank_may_receive_on_several_threads() {
             }
             Ok(())
         })
+    });
+}
+
+#[test]
+fn messages_of_whichever_rank_are_received_as_they_come_and_those_of_one_in_the_order_sent() {
+    on_all_transports(4, |comm| {
+        for i in 0..25 {
+            for peer in (0..4).rev() {
+                comm.send(peer, TAG, Kind::Features, filled(comm, &[comm.rank() as u32, i]))?;
+            }
+        }
+        let mut heard = [0; 4];
+        for _ in 0..100 {
+            let (from, frame) = comm.receive_any(TAG, LONG)?.unwrap();
+            assert_eq!(frame.values::<u32>(), [from as u32, heard[from]]);
+            heard[from] += 1;
+        }
+        assert_eq!(heard, [25; 4]);
+        comm.barrier()?;
+        assert!(comm.receive_any(TAG, Duration::ZERO)?.is_none());
+        Ok(())
+    });
+}
+
+#[test]
+fn a_rank_that_waits_for_whoever_speaks_is_woken_by_each() {
+    on_all_transports(3, |comm| {
+        for speaker in 0..3 {
+            if comm.rank() == speaker {
+                std::thread::sleep(Duration::from_millis(20));
+                (0..3).try_for_each(|peer| comm.send(peer, TAG, Kind::Features, comm.frame(0)))?;
+            }
+            assert_eq!(comm.receive_any(TAG, LONG)?.unwrap().0, speaker);
+            comm.barrier()?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn nobody_is_heard_after_patience_and_later_messages_are() {
+    on_all_transports(2, |comm| {
+        let (start, patience) = (Instant::now(), Duration::from_millis(30));
+        assert!(comm.receive_any(TAG, patience)?.is_none());
+        assert!(start.elapsed() >= patience);
+        comm.send(comm.rank(), TAG, Kind::Features, filled(comm, &[3]))?;
+        let (from, frame) = comm.receive_any(TAG, Duration::ZERO)?.expect("what is there needs no patience");
+        assert_eq!((from, frame.values::<u32>()), (comm.rank(), &[3][..]));
+        comm.barrier()?;
+        comm.send(1 - comm.rank(), TAG, Kind::Features, filled(comm, &[4]))?;
+        let (from, frame) = comm.receive_any(TAG, Duration::MAX)?.unwrap();
+        assert_eq!((from, frame.values::<u32>()), (1 - comm.rank(), &[4][..]));
+        Ok(())
+    });
+}
+
+#[test]
+fn who_receives_from_anyone_leaves_other_tags_alone() {
+    let others = [TAG.layer(1), TAG.sequence(1), TAG.backward(), Tag::new(2)];
+    on_all_transports(3, move |comm| {
+        for peer in 0..3 {
+            for i in 0..4 {
+                for (tag, mark) in others.into_iter().zip(1..) {
+                    comm.send(peer, tag, Kind::Features, filled(comm, &[mark, i]))?;
+                }
+                comm.send(peer, TAG, Kind::Features, filled(comm, &[0, i]))?;
+            }
+        }
+        for _ in 0..12 {
+            let (_, frame) = comm.receive_any(TAG, LONG)?.unwrap();
+            assert_eq!(frame.values::<u32>()[0], 0);
+        }
+        assert!(comm.receive_any(TAG, Duration::from_millis(5))?.is_none());
+        for (tag, mark) in others.into_iter().zip(1..) {
+            for peer in 0..3 {
+                for i in 0..4 {
+                    assert_eq!(comm.receive(peer, tag, Kind::Features)?.values::<u32>(), [mark, i]);
+                }
+            }
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_rank_may_serve_whoever_asks_while_it_waits_for_answers_itself() {
+    const ROUNDS: u32 = 50;
+    let (ask, answer) = (Tag::new(5), Tag::new(6));
+    on_all_transports(3, move |comm| {
+        std::thread::scope(|scope| {
+            let serving = scope.spawn(|| {
+                for _ in 0..3 * ROUNDS {
+                    let (from, asked) = comm.receive_any(ask, LONG)?.unwrap();
+                    let number = asked.values::<u32>()[0];
+                    comm.send(from, answer, Kind::Features, filled(comm, &[10 * number + from as u32]))?;
+                }
+                Ok(())
+            });
+            for number in 0..ROUNDS {
+                for peer in 0..3 {
+                    comm.send(peer, ask, Kind::Features, filled(comm, &[number]))?;
+                }
+                for peer in 0..3 {
+                    let heard = comm.receive(peer, answer, Kind::Features)?;
+                    assert_eq!(heard.values::<u32>(), [10 * number + comm.rank() as u32]);
+                }
+            }
+            serving.join().unwrap()
+        })
+    });
+}
+
+#[test]
+fn ranks_that_have_finished_do_not_end_the_wait_for_whoever_speaks() {
+    on_all_transports(3, |comm| {
+        match comm.rank() {
+            0 => {
+                let mut heard: Vec<usize> = Vec::new();
+                while heard.len() < 2 {
+                    heard.extend(comm.receive_any(TAG, LONG)?.map(|(from, _)| from));
+                }
+                heard.sort_unstable();
+                assert_eq!(heard, [1, 2]);
+                assert!(comm.receive_any(TAG, Duration::from_millis(30))?.is_none());
+                return Ok(());
+            }
+            2 => std::thread::sleep(Duration::from_millis(50)),
+            _ => {}
+        }
+        comm.send(0, TAG, Kind::Features, comm.frame(0))
     });
 }
 

@@ -25,6 +25,8 @@ pub struct Draft {
     far: Far,
     /// Blocks so far, from the targets outward.
     incoming: Vec<Adjacency>,
+    /// Targets given again: the first row of such a node, and a later one.
+    repeated: Vec<(u32, u32)>,
     /// Edges that must not be read, as target row and source, sorted.
     excluded: Vec<(u32, u64)>,
 }
@@ -68,13 +70,17 @@ impl Draft {
         self.near.begin(part.rows());
         self.far.begin();
         self.incoming.clear();
+        self.repeated.clear();
         self.excluded.clear();
         for &target in targets {
             let row = self.nodes.len() as u32;
-            if self.row(part, target) != row {
+            let first = self.row(part, target);
+            if first != row {
+                self.repeated.push((first, row));
                 self.nodes.push(target);
             }
         }
+        self.repeated.sort_unstable();
     }
 
     /// Leaves the edges `source -> target` (global ids, each target one of this batch) out of every block.
@@ -82,6 +88,9 @@ impl Draft {
         for (source, target) in edges {
             let row = self.row(part, target);
             self.excluded.push((row, source));
+            let later = self.repeated.partition_point(|&(first, _)| first < row);
+            let later = self.repeated[later..].iter().take_while(|&&(first, _)| first == row);
+            self.excluded.extend(later.map(|&(_, again)| (again, source)));
         }
         self.excluded.sort_unstable();
     }

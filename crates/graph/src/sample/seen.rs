@@ -102,7 +102,7 @@ mod tests {
             far.begin();
             let mut expected = HashMap::new();
             for i in 0..5000u64 {
-                let node = (i * i * (round + 7)) % 3001 << (i % 2 * 33);
+                let node = ((i * i * (round + 7)) % 3001) << (i % 2 * 33);
                 let next = expected.len() as u32;
                 let row = *expected.entry(node).or_insert(next);
                 assert_eq!(far.get_or_insert(node, next), row);

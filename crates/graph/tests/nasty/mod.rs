@@ -27,6 +27,11 @@ impl Shape {
         Self { name: "random", nodes, pairs }
     }
 
+    /// The edges into these nodes.
+    pub fn pairs_into(&self, targets: &[u64]) -> Vec<(u64, u64)> {
+        self.pairs.iter().filter(|(_, target)| targets.contains(target)).copied().collect()
+    }
+
     pub fn dataset(&self) -> Dataset {
         small::bare(self.name, self.nodes, &self.pairs)
     }
