@@ -8,7 +8,9 @@ use archipelago_graph::partition::settings::expected;
 use archipelago_graph::partition::{Entry, Memory, PARTITIONERS};
 use archipelago_graph::read::FORMATS;
 use archipelago_graph::synthetic::GENERATORS;
-use archipelago_train::event::{BytesSent, EpochReport, Evaluation, Event, MemoryNeed, Sampling, Started, Summary};
+use archipelago_train::event::{
+    BytesSent, EpochReport, Evaluation, Event, MemoryNeed, Sampling, Started, Summary,
+};
 use archipelago_train::metric::Metric;
 use archipelago_train::model::MODELS;
 use archipelago_train::run::{Key, RunConfig};
@@ -128,7 +130,7 @@ fn every_event() -> Vec<Event> {
         secs: 0.0,
         cpu_secs: 0.0,
         bytes_sent,
-        sampling: Some(Sampling { hit_rate: Some(0.0), ..Sampling::default() }),
+        sampling: Some(Sampling { hit_rate: Some(0.0), reuse_rate: Some(0.0), ..Sampling::default() }),
         evaluation: Some(evaluation.clone()),
     };
     vec![

@@ -27,6 +27,7 @@ pub fn forward_all(worker: &mut Worker, keep_embeddings: bool) -> Result<Outcome
 /// Scores of all splits on all ranks. `epoch` is only reported.
 pub fn evaluate(worker: &mut Worker, epoch: u64) -> Result<Evaluation> {
     let started = Instant::now();
+    make_room(worker);
     let outcome = forward_all(worker, false)?;
     let part = &worker.part;
     let mut row_of = vec![0u32; part.owned()];
@@ -51,6 +52,7 @@ pub fn evaluate(worker: &mut Worker, epoch: u64) -> Result<Evaluation> {
         counts.copy_from_slice(&sums[5 * split..][..5]);
         Counts::from_array(counts).score(metric)
     };
+    make_room(worker);
     Ok(Evaluation {
         epoch,
         metric,
@@ -60,6 +62,15 @@ pub fn evaluate(worker: &mut Worker, epoch: u64) -> Result<Evaluation> {
         exact: true,
         secs: started.elapsed().as_secs_f64(),
     })
+}
+
+/// Gives back the memory of steps before an evaluation, and the reverse, where the two share few buffers: the rows of
+/// a batch are not those of the graph.
+fn make_room(worker: &mut Worker) {
+    if !worker.global_batch {
+        worker.tape.reset();
+        worker.tape.arena.clear();
+    }
 }
 
 /// What scores on this data are.

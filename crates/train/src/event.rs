@@ -161,6 +161,8 @@ pub struct Sampling {
     pub remote_rows: u64,
     /// Share of the remote ones that were kept and not pulled; absent where there are none.
     pub hit_rate: Option<f64>,
+    /// Share of the remote ones that the batch before had pulled; absent where there are none.
+    pub reuse_rate: Option<f64>,
     /// Processor seconds of the samplers, without the kernel threads that helped them.
     pub sample_secs: f64,
     /// Seconds in which samplers had nothing to do, mean over ranks.

@@ -1,7 +1,7 @@
 //! Node features of a part as input rows, in the row order of a plan or of a batch.
 
 use crate::run::Features;
-use crate::tape::{Buffer, Input, Matrix, SparseMatrix};
+use crate::tape::{Buffer, Input, Matrix, SparseMatrix, Values};
 use archipelago_graph::Part;
 use archipelago_graph::store::PartFeatures;
 use std::sync::Arc;
@@ -61,7 +61,18 @@ pub fn rows(part: &Part, wanted: &[u32], scaling: Features) -> Input {
     for (slot, &node) in values.chunks_exact_mut(width).zip(wanted) {
         features.copy_dense(node as usize, slot);
     }
-    Input::Dense(Arc::new(Matrix { rows: wanted.len(), cols: width, values }))
+    Input::Dense(Arc::new(Matrix { rows: wanted.len(), cols: width, values: values.into() }))
+}
+
+/// The features of all owned rows of `part`, in their order; read in place where nothing has to be done to them.
+pub fn all_rows(part: &Part, scaling: Features) -> Input {
+    match (part.features(), scaling) {
+        (PartFeatures::Dense { width, .. }, Features::AsIs) => {
+            let values = Values::Stored(part.feature_values());
+            Input::Dense(Arc::new(Matrix { rows: part.owned(), cols: width, values }))
+        }
+        _ => rows(part, &(0..part.owned() as u32).collect::<Vec<_>>(), scaling),
+    }
 }
 
 /// How wide the rows that [`rows`] gives are.

@@ -37,11 +37,15 @@ pub struct Worker {
     pub whole: Vec<Arc<Layout>>,
     /// The node features and what follows from them alone.
     pub statics: Statics,
-    /// The part's row behind each row of `whole`; labelled training nodes first.
+    /// The part's row behind each row of `whole`; in a global batch labelled training nodes first.
     pub order: Vec<u32>,
     /// Original id of every row of the part, the halo included.
     pub originals: Arc<Vec<u64>>,
-    /// Labelled training nodes of this rank: the first rows of `order`.
+    /// Rows of labelled training nodes.
+    pub labelled: Vec<u32>,
+    /// Whether all training nodes make one step; else the strategy draws batches.
+    pub global_batch: bool,
+    /// Labelled training nodes of this rank; in a global batch the first rows of `order`.
     pub targets: usize,
     /// Labelled training nodes of all ranks.
     pub all_targets: u64,
@@ -64,8 +68,12 @@ impl Worker {
         comm.all_reduce_sum_u64(&mut counts, Kind::Control)?;
         let layers = if global_batch { config.model.layers } else { 0 };
         let all_hidden_rows = config.model.norm == run::Norm::Batch;
-        let plan = Plan::agree(&part, &comm, &labelled, layers, all_hidden_rows)?;
-        let features = feature::rows(&part, &plan.order, config.data.features);
+        let first = if global_batch { &labelled[..] } else { &[] };
+        let plan = Plan::agree(&part, &comm, first, layers, all_hidden_rows)?;
+        let features = match global_batch {
+            true => feature::rows(&part, &plan.order, config.data.features),
+            false => feature::all_rows(&part, config.data.features),
+        };
         part.release();
         comm.trim();
         let entry = model::find(&config.model.name)?;
@@ -82,6 +90,8 @@ impl Worker {
             order: plan.order,
             originals: Arc::new(plan.originals),
             targets: labelled.len(),
+            labelled,
+            global_batch,
             all_targets: counts[0],
             agreement: SumGradients::default(),
             comm,

@@ -203,6 +203,11 @@ impl Part {
         }
     }
 
+    /// The stored numbers of the features, shared with this part: dense rows, or the values of sparse ones.
+    pub fn feature_values(&self) -> Array<f32> {
+        self.arrays.features.clone()
+    }
+
     /// Gives back the memory of mapped features and edges after they were copied to where they are used; they stay
     /// readable.
     pub fn release(&self) {

@@ -9,6 +9,7 @@
 
 use super::ground::Ground;
 use super::launcher::{Gauge, Launcher};
+use super::recent::{Index, Table};
 use super::underway::{Task, Underway};
 use super::wire::{Head, TAG, What};
 use super::{Course, Loading, Prepared, Traffic};
@@ -17,7 +18,7 @@ use crate::meter::thread_cpu_seconds;
 use archipelago_comm::{Comm, Frame};
 use archipelago_graph::sample::Draft;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
@@ -73,11 +74,19 @@ pub(super) struct Harbor<'a> {
     /// Where ready batches go; none when they are asked for one by one.
     out: Option<Sender<Prepared>>,
     underway: BTreeMap<u32, Underway>,
-    ready: BTreeMap<u32, Prepared>,
+    /// Batches that are ready and were not given away.
+    ready: VecDeque<Prepared>,
     jobs: BinaryHeap<Reverse<Job>>,
     posted: u64,
     begun: u32,
-    left: u32,
+    /// Batches all of whose rows have been asked for: the next one may ask.
+    fetched: u32,
+    /// Batches that are ready or have left.
+    filled: u32,
+    /// Where the nodes of the last batch that was fetched stand among its remote rows.
+    last_index: Index,
+    /// The remote rows of the last batch that was filled.
+    last_rows: Option<Table>,
     last_begin: Instant,
     sample_ms: f64,
     finished_peers: usize,
@@ -103,11 +112,14 @@ impl<'a> Harbor<'a> {
             launcher,
             out,
             underway: BTreeMap::new(),
-            ready: BTreeMap::new(),
+            ready: VecDeque::new(),
             jobs: BinaryHeap::new(),
             posted: 0,
             begun: 0,
-            left: 0,
+            fetched: 0,
+            filled: 0,
+            last_index: Index::default(),
+            last_rows: None,
             last_begin: Instant::now(),
             sample_ms: 0.0,
             finished_peers: 0,
@@ -121,7 +133,7 @@ impl<'a> Harbor<'a> {
     pub fn run(mut self) -> Result<Loading> {
         while !self.traffic.stop.load(Ordering::Acquire) {
             self.take_in(Duration::ZERO)?;
-            if self.begin_if_due()? || self.work()? {
+            if self.begin_if_due() || self.work()? {
                 continue;
             }
             self.say_done()?;
@@ -135,12 +147,12 @@ impl<'a> Harbor<'a> {
 
     /// Draws the next batch here and now, for a rank that is alone.
     pub fn next(&mut self) -> Result<Option<Prepared>> {
-        if self.left == self.course.steps {
+        if self.filled == self.course.steps {
             return Ok(None);
         }
-        self.begin()?;
+        self.begin();
         while self.work()? {}
-        Ok(self.ready.pop_first().map(|(_, prepared)| prepared))
+        Ok(self.ready.pop_front())
     }
 
     /// What was drawn so far.
@@ -148,13 +160,13 @@ impl<'a> Harbor<'a> {
         self.loading
     }
 
-    fn begin_if_due(&mut self) -> Result<bool> {
+    fn begin_if_due(&mut self) -> bool {
         if self.begun == self.course.steps {
-            return Ok(false);
+            return false;
         }
         let gauge = Gauge {
-            underway: self.underway.len() + self.ready.len(),
-            queue: (self.left - self.traffic.taken.load(Ordering::Acquire)) as usize,
+            underway: self.underway.len(),
+            queue: (self.filled - self.traffic.taken.load(Ordering::Acquire)) as usize,
             gap: self.last_begin.elapsed(),
             sample_ms: self.sample_ms,
             train_ms: f64::from_bits(self.traffic.train_ms.load(Ordering::Relaxed)),
@@ -162,12 +174,12 @@ impl<'a> Harbor<'a> {
         let due = self.launcher.launch(&gauge);
         if due {
             self.loading.queue += gauge.queue as u64;
-            self.begin()?;
+            self.begin();
         }
-        Ok(due)
+        due
     }
 
-    fn begin(&mut self) -> Result<()> {
+    fn begin(&mut self) {
         let started = thread_cpu_seconds();
         let step = self.begun;
         self.begun += 1;
@@ -178,11 +190,19 @@ impl<'a> Harbor<'a> {
         self.underway.insert(step, underway);
         self.post(step, [Task::Fetch, Task::Hop]);
         self.loading.sample_secs += thread_cpu_seconds() - started;
-        Ok(())
     }
 
+    /// Puts tasks of a batch on the list, unless it is not its turn for them: then they are posted when it is.
     fn post(&mut self, step: u32, tasks: impl IntoIterator<Item = Task>) {
         for task in tasks {
+            let turn = match task {
+                Task::Fetch => step == self.fetched,
+                Task::Fill => step == self.filled,
+                Task::Hop | Task::Stitch => true,
+            };
+            if !turn {
+                continue;
+            }
             let cost = self.underway.get(&step).map_or(0, |batch| batch.cost(self.ground, task));
             self.push(step, cost, Work::Own(task));
         }
@@ -199,10 +219,11 @@ impl<'a> Harbor<'a> {
         let started = thread_cpu_seconds();
         match job.work {
             Work::Serve(from, frame) => self.serve(from, &frame)?,
+            Work::Own(Task::Fetch) => self.fetch(job.step)?,
             Work::Own(Task::Fill) => self.fill(job.step),
             Work::Own(task) => {
                 let Some(batch) = self.underway.get_mut(&job.step) else { return Ok(true) };
-                let tasks = batch.run(self.ground, self.comm, self.course.epoch, task)?;
+                let tasks = batch.draw(self.ground, self.comm, self.course.epoch, task)?;
                 self.post(job.step, tasks);
             }
         }
@@ -218,23 +239,47 @@ impl<'a> Harbor<'a> {
         }
     }
 
+    /// Asks for rows of a batch; once it has asked for all, it is the next one's turn.
+    fn fetch(&mut self, step: u32) -> Result<()> {
+        let Some(batch) = self.underway.get_mut(&step) else { return Ok(()) };
+        batch.fetch(self.ground, self.comm, &self.last_index)?;
+        if !batch.is_fetched(self.ground) {
+            return Ok(());
+        }
+        if self.ground.config.exchange.reuse {
+            self.last_index = batch.index();
+        }
+        self.fetched += 1;
+        if self.underway.get(&self.fetched).is_some_and(Underway::has_new_rows) {
+            self.post(self.fetched, [Task::Fetch]);
+        }
+        self.fill_if_complete(step);
+        Ok(())
+    }
+
+    fn fill_if_complete(&mut self, step: u32) {
+        if self.underway.get(&step).is_some_and(|batch| batch.is_complete(self.ground)) {
+            self.post(step, [Task::Fill]);
+        }
+    }
+
     fn fill(&mut self, step: u32) {
         let Some(batch) = self.underway.remove(&step) else { return };
         let begun = batch.begun;
-        let (prepared, draft) = batch.fill(self.ground, &mut self.traffic.arena(), &mut self.loading);
+        let last = self.last_rows.take();
+        let (prepared, rows, draft) =
+            batch.fill(self.ground, last.as_ref(), &mut self.traffic.arena(), &mut self.loading);
+        self.last_rows = Some(rows);
         self.drafts.push(draft);
-        self.ready.insert(step, prepared);
         let ms = begun.elapsed().as_secs_f64() * 1e3;
         self.sample_ms = if self.sample_ms == 0.0 { ms } else { 0.8 * self.sample_ms + 0.2 * ms };
-        let Some(out) = &self.out else {
-            self.left += 1;
-            return;
-        };
-        while let Some(prepared) = self.ready.remove(&self.left) {
-            self.left += 1;
+        match &self.out {
             // Nobody listens any more only when training has failed, and then it says why.
-            let _ = out.send(prepared);
+            Some(out) => out.send(prepared).unwrap_or_default(),
+            None => self.ready.push_back(prepared),
         }
+        self.filled += 1;
+        self.fill_if_complete(self.filled);
     }
 
     /// Takes in what has come, waiting `patience` for the first.
@@ -269,8 +314,8 @@ impl<'a> Harbor<'a> {
             }
             What::Rows => {
                 if let Some(batch) = self.underway.get_mut(&head.step) {
-                    let tasks = batch.hear_rows(ground, from, head, frame)?;
-                    self.post(head.step, tasks);
+                    batch.hear_rows(ground, from, head, frame)?;
+                    self.fill_if_complete(head.step);
                 }
             }
         }
@@ -298,7 +343,7 @@ impl<'a> Harbor<'a> {
 
     /// Tells the others once that all our batches are drawn.
     fn say_done(&mut self) -> Result<()> {
-        if self.said_done || self.left < self.course.steps {
+        if self.said_done || self.filled < self.course.steps {
             return Ok(());
         }
         self.said_done = true;

@@ -11,6 +11,7 @@
 mod wire;
 mod rows;
 mod cache;
+mod recent;
 mod ground;
 mod share;
 pub mod operators;
@@ -21,7 +22,7 @@ mod harbor;
 pub use share::Shares;
 
 use crate::feature::Scaled;
-use crate::tape::{Arena, Input};
+use crate::tape::{Arena, Input, Matrix, Values};
 use crate::view::Layout;
 use crate::worker::{TargetLabels, Worker};
 use crate::{Error, Result};
@@ -65,6 +66,8 @@ pub struct Loading {
     pub remote_rows: u64,
     /// Those of the remote ones that were kept here.
     pub cached_rows: u64,
+    /// Those of the remote ones that the batch before had pulled.
+    pub reused_rows: u64,
     /// Batches that waited in the queue, summed over the moments when a batch was begun.
     pub queue: u64,
     /// Batches.
@@ -142,7 +145,7 @@ impl Batches {
     /// Sets sampling up on all ranks: deals out the training nodes, and fetches the rows that are kept.
     pub fn agree(worker: &Worker, operators: Operators) -> Result<Self> {
         let (comm, part, config) = (&*worker.comm, &worker.part, &worker.config);
-        let targets = &worker.order[..worker.targets];
+        let targets = &worker.labelled;
         let shares = Shares::agree(comm, targets.len())?;
         let start = part.range().start;
         let nodes = targets.iter().map(|&row| start + u64::from(row)).collect();
@@ -197,9 +200,9 @@ impl Batches {
     /// Gives the memory of a batch back. Nothing else may hold on to its input any more.
     pub fn retire(&self, prepared: Prepared) {
         if let Input::Dense(matrix) = prepared.input
-            && let Some(matrix) = Arc::into_inner(matrix)
+            && let Some(Matrix { values: Values::Own(buffer), .. }) = Arc::into_inner(matrix)
         {
-            self.traffic.arena().give(matrix.values);
+            self.traffic.arena().give(buffer);
         }
     }
 
@@ -253,6 +256,7 @@ impl Batches {
                 self.traffic.stop.store(true, Ordering::Release);
                 self.wake(comm)?;
             }
+            self.traffic.arena().clear();
             let drawn = sampler.join().unwrap_or_else(|panic| resume_unwind(panic));
             // A sampler that failed is why training ran out of batches, so its error comes first.
             let loading = drawn?;

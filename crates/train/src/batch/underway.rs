@@ -5,6 +5,7 @@
 //! all hops are drawn and all rows are here, the batch is filled.
 
 use super::ground::Ground;
+use super::recent::{Index, Table};
 use super::rows::{RowSet, Words};
 use super::wire::{Head, What, garbled};
 use super::{Loading, Prepared};
@@ -15,7 +16,7 @@ use crate::view::{Layout, Routes};
 use crate::{Result, feature};
 use archipelago_comm::{Comm, Frame};
 use archipelago_graph::sample::{Answer, Draft, Drawn, Hop, Question};
-use archipelago_graph::{GlobalId, Part};
+use archipelago_graph::{Batch, GlobalId, Part};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -26,9 +27,9 @@ pub(super) enum Task {
     Hop,
     /// Make a block of the answers.
     Stitch,
-    /// Ask for features of the rows that are new.
+    /// Ask for features of the rows that are new. Batches take turns.
     Fetch,
-    /// Put everything together.
+    /// Put everything together. Batches take turns.
     Fill,
 }
 
@@ -42,16 +43,27 @@ struct Told {
 /// Rows that were asked for together.
 struct Want {
     peer: usize,
-    rows: Vec<u32>,
-    here: bool,
+    rows: usize,
 }
 
-/// Where the features of a remote row are: a row of a kept or of an arrived set.
+/// Where the features of a remote row are.
 #[derive(Clone, Copy)]
 struct Place {
+    /// The row of the batch.
     row: u32,
-    set: u32,
+    from: From,
+    /// The row there.
     at: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum From {
+    /// The rows that are kept of this part.
+    Kept(u32),
+    /// The remote rows of the batch before.
+    Last,
+    /// What was asked for so many requests ago, counted from the first.
+    Arrived(u32),
 }
 
 /// A batch that is not ready yet.
@@ -68,7 +80,7 @@ pub(super) struct Underway {
     fetched: usize,
     wants: Vec<Want>,
     missing_rows: usize,
-    arrived: Vec<RowSet>,
+    arrived: Vec<Option<RowSet>>,
     places: Vec<Place>,
     /// Since when it waits for whoever has not answered.
     pub waiting_since: Instant,
@@ -108,13 +120,12 @@ impl Underway {
         cost as u64
     }
 
-    /// Runs a task and returns those that can run now because of it. [`Task::Fill`] is not among what it runs.
-    pub fn run(&mut self, ground: &Ground, comm: &Comm, epoch: u64, task: Task) -> Result<Vec<Task>> {
+    /// Runs a task of drawing and returns those that can run now because of it.
+    pub fn draw(&mut self, ground: &Ground, comm: &Comm, epoch: u64, task: Task) -> Result<Vec<Task>> {
         match task {
             Task::Hop => self.ask(ground, comm, epoch),
             Task::Stitch => Ok(self.stitch(ground)),
-            Task::Fetch => self.fetch(ground, comm),
-            Task::Fill => Ok(Vec::new()),
+            Task::Fetch | Task::Fill => Ok(Vec::new()),
         }
     }
 
@@ -192,55 +203,72 @@ impl Underway {
         self.hop == ground.operators.hop.hops()
     }
 
-    fn fetch(&mut self, ground: &Ground, comm: &Comm) -> Result<Vec<Task>> {
+    /// Asks for the features of rows that are new, except those that are kept here or that the batch before has.
+    pub fn fetch(&mut self, ground: &Ground, comm: &Comm, last: &Index) -> Result<()> {
         let part = &ground.part;
         let mut wanted: Vec<(Vec<u32>, Vec<u32>)> = vec![Default::default(); comm.size()];
         let own = part.range();
         for (row, &node) in self.draft.nodes().iter().enumerate().skip(self.fetched) {
+            let row = row as u32;
             if own.contains(&node) {
                 continue;
             }
             if let Some((set, at)) = ground.cache.find(node) {
-                self.places.push(Place { row: row as u32, set, at });
-                continue;
+                self.places.push(Place { row, from: From::Kept(set), at });
+            } else if let Some(&at) = last.get(&node) {
+                self.places.push(Place { row, from: From::Last, at });
+            } else {
+                let owner = part.owner_of(GlobalId(node)).index();
+                wanted[owner].0.push(row);
+                wanted[owner].1.push((node - part.starts()[owner]) as u32);
             }
-            let owner = part.owner_of(GlobalId(node)).index();
-            wanted[owner].0.push(row as u32);
-            wanted[owner].1.push((node - part.starts()[owner]) as u32);
         }
         self.fetched = self.draft.nodes().len();
         for (peer, (rows, asked)) in wanted.into_iter().enumerate().filter(|(_, (rows, _))| !rows.is_empty())
         {
-            Head::new(What::Want, self.step, self.wants.len() as u32, asked.len())
-                .send(comm, peer, &asked)?;
-            self.wants.push(Want { peer, rows, here: false });
+            let want = self.wants.len() as u32;
+            Head::new(What::Want, self.step, want, asked.len()).send(comm, peer, &asked)?;
+            let places = rows.iter().zip(0..).map(|(&row, at)| Place { row, from: From::Arrived(want), at });
+            self.places.extend(places);
+            self.wants.push(Want { peer, rows: rows.len() });
+            self.arrived.push(None);
             self.missing_rows += 1;
         }
         self.waiting_since = Instant::now();
-        Ok(self.fill_if_complete(ground))
+        Ok(())
     }
 
-    /// Takes rows that were asked for; returns what can run now.
-    pub fn hear_rows(&mut self, ground: &Ground, from: usize, head: Head, frame: Frame) -> Result<Vec<Task>> {
-        let want = self.wants.get_mut(head.hop as usize).filter(|want| want.peer == from && !want.here);
-        let want = want.ok_or_else(|| garbled("rows that were asked for"))?;
-        let (count, rows) = (want.rows.len(), std::mem::take(&mut want.rows));
-        want.here = true;
-        let set = (ground.cache.sets.len() + self.arrived.len()) as u32;
-        self.arrived.push(RowSet::read(Words::Message(frame, Head::WORDS), ground.form, count)?);
-        let places = rows.iter().zip(0..).map(|(&row, at)| Place { row, set, at });
-        self.places.extend(places);
+    /// Takes rows that were asked for.
+    pub fn hear_rows(&mut self, ground: &Ground, from: usize, head: Head, frame: Frame) -> Result<()> {
+        let want = head.hop as usize;
+        let asked = self.wants.get(want).filter(|asked| asked.peer == from && self.arrived[want].is_none());
+        let count = asked.ok_or_else(|| garbled("rows that were asked for"))?.rows;
+        self.arrived[want] = Some(RowSet::read(Words::Message(frame, Head::WORDS), ground.form, count)?);
         self.missing_rows -= 1;
         self.waiting_since = Instant::now();
-        Ok(self.fill_if_complete(ground))
+        Ok(())
     }
 
-    fn fill_if_complete(&self, ground: &Ground) -> Vec<Task> {
-        let complete = self.is_drawn(ground)
-            && self.question.is_none()
-            && self.fetched == self.draft.nodes().len()
-            && self.missing_rows == 0;
-        if complete { vec![Task::Fill] } else { Vec::new() }
+    /// Whether there are rows that were not asked for yet.
+    pub fn has_new_rows(&self) -> bool {
+        self.fetched < self.draft.nodes().len()
+    }
+
+    /// Whether all rows of the batch have been asked for.
+    pub fn is_fetched(&self, ground: &Ground) -> bool {
+        self.is_drawn(ground) && self.question.is_none() && !self.has_new_rows()
+    }
+
+    /// Whether everything is here.
+    pub fn is_complete(&self, ground: &Ground) -> bool {
+        self.is_fetched(ground) && self.missing_rows == 0
+    }
+
+    /// Where its remote nodes will stand for the next batch, once all rows have been asked for.
+    pub fn index(&mut self) -> Index {
+        self.places.sort_unstable_by_key(|place| place.row);
+        let nodes = self.draft.nodes();
+        self.places.iter().zip(0..).map(|(place, at)| (nodes[place.row as usize], at)).collect()
     }
 
     /// Who has not answered yet, and with what; `None` when nobody is waited for.
@@ -250,30 +278,36 @@ impl Underway {
             (0..question.asked.len()).find(silent)
         };
         let edges = self.question.as_ref().filter(|_| self.missing_answers > 0).and_then(peer);
-        let rows = self.wants.iter().find(|want| !want.here).map(|want| want.peer);
+        let late = self.arrived.iter().position(Option::is_none);
+        let rows = late.map(|want| self.wants[want].peer);
         edges.map(|peer| (peer, "sampled in-edges")).or(rows.map(|peer| (peer, "feature rows")))
     }
 
-    /// Puts the batch together. Gives the draft back for the next one.
-    pub fn fill(mut self, ground: &Ground, arena: &mut Arena, loading: &mut Loading) -> (Prepared, Draft) {
+    /// Puts the batch together, with the remote rows of the one before. Gives its own remote rows to the next, and the
+    /// draft back.
+    pub fn fill(
+        mut self,
+        ground: &Ground,
+        last: Option<&Table>,
+        arena: &mut Arena,
+        loading: &mut Loading,
+    ) -> (Prepared, Table, Draft) {
         let batch = self.draft.finish();
-        let remote = &self.places;
-        let sets = Sets { kept: &ground.cache.sets, arrived: &self.arrived };
+        let sources = Sources { kept: &ground.cache.sets, last, arrived: &self.arrived };
         let (mut originals, mut degrees) = own_facts(&ground.part, &batch.nodes);
-        for place in remote {
-            let set = sets.get(place.set);
-            originals[place.row as usize] = set.original(place.at as usize);
-            degrees[place.row as usize] = set.degree(place.at as usize);
+        for place in &self.places {
+            (originals[place.row as usize], degrees[place.row as usize]) = sources.facts(place);
         }
         let input = match ground.form.dense {
-            Some(width) => self.dense(ground, &sets, &batch.nodes, &originals, width, arena),
-            None => self.sparse(ground, &sets, &batch.nodes),
+            Some(width) => self.dense(ground, &sources, &batch.nodes, &originals, width, arena),
+            None => self.sparse(ground, &sources, &batch.nodes),
         };
-        let kept = remote.iter().filter(|place| (place.set as usize) < ground.cache.sets.len()).count();
-        loading.rows += batch.nodes.len() as u64;
-        loading.remote_rows += remote.len() as u64;
-        loading.cached_rows += kept as u64;
-        loading.edges += batch.blocks.iter().map(|block| block.edges() as u64).sum::<u64>();
+        self.count(&batch, loading);
+        let remote: Vec<u32> = match ground.config.exchange.reuse {
+            true => self.places.iter().map(|place| place.row).collect(),
+            false => Vec::new(),
+        };
+        let table = Table::of(&input, &originals, &degrees, &remote);
         // The first block is transposed only if a layer asks for it: features have no gradient.
         batch.blocks.iter().skip(1).for_each(|block| {
             block.outgoing();
@@ -284,13 +318,23 @@ impl Underway {
             Arc::new(Layout::new(Arc::clone(block), Arc::clone(&nodes), degrees, Routes::default()))
         });
         let layouts = layouts.collect();
-        (Prepared { step: self.step, layouts, input, items: self.items }, self.draft)
+        (Prepared { step: self.step, layouts, input, items: self.items }, table, self.draft)
+    }
+
+    fn count(&self, batch: &Batch, loading: &mut Loading) {
+        let from =
+            |wanted: fn(&From) -> bool| self.places.iter().filter(|place| wanted(&place.from)).count() as u64;
+        loading.rows += batch.nodes.len() as u64;
+        loading.remote_rows += self.places.len() as u64;
+        loading.cached_rows += from(|from| matches!(from, From::Kept(_)));
+        loading.reused_rows += from(|from| *from == From::Last);
+        loading.edges += batch.blocks.iter().map(|block| block.edges() as u64).sum::<u64>();
     }
 
     fn dense(
         &self,
         ground: &Ground,
-        sets: &Sets<'_>,
+        sources: &Sources<'_>,
         nodes: &[u64],
         originals: &[u64],
         width: usize,
@@ -312,25 +356,25 @@ impl Underway {
             for place in &self.places[range] {
                 // SAFETY: rows are different, and none of them is owned.
                 let slot = unsafe { shared.part(place.row as usize * width, width) };
-                slot.copy_from_slice(sets.get(place.set).dense(place.at as usize, width));
+                slot.copy_from_slice(sources.dense(place, width));
             }
         });
         let fetch = &ground.operators.fetch;
         if !fetch.is_plain() {
             fetch.adapt(originals, &mut values, width, ground.step_key(0, self.step));
         }
-        Input::Dense(Arc::new(Matrix { rows: nodes.len(), cols: width, values }))
+        Input::Dense(Arc::new(Matrix { rows: nodes.len(), cols: width, values: values.into() }))
     }
 
-    fn sparse(&self, ground: &Ground, sets: &Sets<'_>, nodes: &[u64]) -> Input {
+    fn sparse(&self, ground: &Ground, sources: &Sources<'_>, nodes: &[u64]) -> Input {
         let (features, own) = (ground.features(), ground.part.range());
         let mut places = vec![None; nodes.len()];
         self.places.iter().for_each(|place| places[place.row as usize] = Some(*place));
         let mut made = SparseMatrix::empty(feature::width(&ground.part));
         for (&node, place) in nodes.iter().zip(&places) {
             match place {
-                Some(Place { set, at, .. }) => {
-                    let (columns, values) = sets.get(*set).sparse(*at as usize);
+                Some(place) => {
+                    let (columns, values) = sources.sparse(place);
                     made.push_row(columns, values.iter().copied());
                 }
                 None => {
@@ -343,17 +387,53 @@ impl Underway {
     }
 }
 
-/// Kept rows first, then arrived ones.
-struct Sets<'a> {
+/// Where remote rows are taken from.
+struct Sources<'a> {
     kept: &'a [RowSet],
-    arrived: &'a [RowSet],
+    last: Option<&'a Table>,
+    arrived: &'a [Option<RowSet>],
 }
 
-impl Sets<'_> {
-    fn get(&self, set: u32) -> &RowSet {
-        match (set as usize).checked_sub(self.kept.len()) {
-            Some(arrived) => &self.arrived[arrived],
-            None => &self.kept[set as usize],
+/// Rows of one source.
+enum Source<'a> {
+    Set(&'a RowSet),
+    Table(&'a Table),
+    Nothing,
+}
+
+impl<'a> Sources<'a> {
+    fn of(&self, place: &Place) -> Source<'a> {
+        let found = match place.from {
+            From::Kept(set) => self.kept.get(set as usize).map(Source::Set),
+            From::Last => self.last.map(Source::Table),
+            From::Arrived(want) => self.arrived[want as usize].as_ref().map(Source::Set),
+        };
+        debug_assert!(found.is_some(), "a batch is filled when its rows are here");
+        found.unwrap_or(Source::Nothing)
+    }
+
+    fn facts(&self, place: &Place) -> (u64, f32) {
+        let at = place.at as usize;
+        match self.of(place) {
+            Source::Set(set) => (set.original(at), set.degree(at)),
+            Source::Table(table) => (table.original(at), table.degree(at)),
+            Source::Nothing => (0, 0.0),
+        }
+    }
+
+    fn dense(&self, place: &Place, width: usize) -> &'a [f32] {
+        match self.of(place) {
+            Source::Set(set) => set.dense(place.at as usize, width),
+            Source::Table(table) => table.dense(place.at as usize),
+            Source::Nothing => &[],
+        }
+    }
+
+    fn sparse(&self, place: &Place) -> (&'a [u32], &'a [f32]) {
+        match self.of(place) {
+            Source::Set(set) => set.sparse(place.at as usize),
+            Source::Table(table) => table.sparse(place.at as usize),
+            Source::Nothing => (&[], &[]),
         }
     }
 }

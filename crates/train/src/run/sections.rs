@@ -213,6 +213,8 @@ section! {
         codec: String = "f32".into(),
         /// Share of a part's halo whose features are kept instead of pulled again (mini-batch strategies)
         cache: f64 = 0.1,
+        /// Keep the features that one batch pulled for the next (mini-batch strategies)
+        reuse: bool = true,
         /// Compute while messages are on their way
         overlap: bool = true,
     }

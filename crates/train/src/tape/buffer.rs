@@ -6,6 +6,7 @@
 
 use super::DropoutRows;
 use crate::ops::sparse_linear::SparseRows;
+use archipelago_graph::array::Array;
 use bytemuck::{Pod, Zeroable};
 use memmap2::{Advice, MmapMut};
 use std::ops::{Deref, DerefMut};
@@ -165,7 +166,33 @@ pub struct Matrix {
     /// Numbers per row.
     pub cols: usize,
     /// The numbers.
-    pub values: Buffer,
+    pub values: Values,
+}
+
+/// Where the numbers of a [`Matrix`] are.
+#[derive(Debug)]
+pub enum Values {
+    /// In memory of our own.
+    Own(Buffer),
+    /// In the store that they come from, read in place.
+    Stored(Array<f32>),
+}
+
+impl Deref for Values {
+    type Target = [f32];
+
+    fn deref(&self) -> &[f32] {
+        match self {
+            Self::Own(buffer) => buffer,
+            Self::Stored(array) => array,
+        }
+    }
+}
+
+impl From<Buffer> for Values {
+    fn from(buffer: Buffer) -> Self {
+        Self::Own(buffer)
+    }
 }
 
 /// The sparse counterpart of [`Matrix`]: compressed rows.
@@ -185,6 +212,12 @@ impl SparseMatrix {
     /// No rows yet, `cols` columns.
     pub fn empty(cols: usize) -> Self {
         Self { cols, offsets: vec![0], columns: Vec::new(), values: Vec::new() }
+    }
+
+    /// Columns and numbers of a row.
+    pub fn row(&self, row: usize) -> (&[u32], &[f32]) {
+        let stored = self.offsets[row] as usize..self.offsets[row + 1] as usize;
+        (&self.columns[stored.clone()], &self.values[stored])
     }
 
     /// Adds a row of these columns and numbers.

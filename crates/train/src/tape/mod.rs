@@ -20,7 +20,7 @@ mod norm;
 mod combine;
 mod loss;
 
-pub use buffer::{Arena, Buffer, Input, Matrix, SparseMatrix};
+pub use buffer::{Arena, Buffer, Input, Matrix, SparseMatrix, Values};
 pub use dropout::DropoutRows;
 pub use epilogue::Activation;
 pub use loss::{Goal, Wanted};

@@ -46,7 +46,7 @@ pub(super) fn gather_static(
         Input::Sparse(_) => &[],
     };
     let values = aggregate(view.tape, view.boundary, layout, crossing, verb, Source::Static(rows))?;
-    Ok(Arc::new(Matrix { rows: layout.block.targets, cols: crossing.width, values }))
+    Ok(Arc::new(Matrix { rows: layout.block.targets, cols: crossing.width, values: values.into() }))
 }
 
 /// Rows to aggregate: of this step, or the same in every step.

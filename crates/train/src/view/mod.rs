@@ -123,7 +123,7 @@ impl Statics {
         self.known.push((verb, Arc::clone(matrix)));
         if self.only == Some(verb) {
             let (rows, cols) = (self.features.rows(), self.features.cols());
-            self.features = Input::Dense(Arc::new(Matrix { rows, cols, values: Buffer::zeros(0) }));
+            self.features = Input::Dense(Arc::new(Matrix { rows, cols, values: Buffer::zeros(0).into() }));
         }
     }
 }
