@@ -15,6 +15,7 @@ pub mod tape;
 pub mod view;
 pub mod boundary;
 pub mod model;
+pub mod decoder;
 pub mod plan;
 pub mod feature;
 pub mod agree;
