@@ -193,7 +193,7 @@ fn edges_that_stay_keep_what_belongs_to_them_and_their_order() {
         let parts = cut(&mut told_apart(&shape), &assignment);
         let ids = by_global(&parts);
         for part in &parts {
-            let even = |edge: usize| part.weights().unwrap()[edge] as u32 % 2 == 0;
+            let even = |edge: usize| (part.weights().unwrap()[edge] as u32).is_multiple_of(2);
             let graph = part.keeping(even);
             let kept: Vec<usize> = (0..part.edges()).filter(|&edge| even(edge)).collect();
             assert_eq!(graph.edges(), kept.len());

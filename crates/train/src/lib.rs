@@ -25,6 +25,7 @@ pub mod worker;
 pub mod strategy;
 pub mod metric;
 pub mod evaluate;
+pub mod evaluate_links;
 pub mod memory;
 pub mod stopping;
 pub mod checkpoint;

@@ -7,7 +7,7 @@
 
 pub mod ranking;
 
-pub use ranking::Ranks;
+pub use ranking::{Ranks, Wins};
 
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;

@@ -1,8 +1,8 @@
 //! How far up do true links stand among false ones? Ranks, MRR and Hits@k with the conventions of OGB.
 //!
 //! Where every link has negatives of its own, its rank is the mean of the best and the worst place that ties leave
-//! it, so it may be a half. Ranks are counted as whole numbers of halves: counts of parts add up to the counts of the
-//! whole, and a score is the same bits for any number of parts. Where all links share one pool of negatives, only
+//! it, so it may be a half. Ranks and wins are counted as whole numbers of halves: counts of parts add up to the counts
+//! of the whole, and a score is the same bits for any number of parts. Where all links share one pool of negatives, only
 //! the k-th highest of the pool matters. Nothing here communicates.
 
 use super::Metric;
@@ -63,6 +63,48 @@ impl Ranks {
     fn mean(&self, sum: f64) -> Option<f64> {
         let links = self.links();
         (links > 0).then(|| sum / links as f64)
+    }
+}
+
+/// How often true links score higher than false ones, over all pairs of the two: ROC-AUC without bringing the false
+/// ones together. Every rank knows the true ones of all ranks, counts its own false ones, and the counts are summed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Wins {
+    /// True links whose score is a number, ascending.
+    positives: Vec<f32>,
+    /// All true links.
+    links: u64,
+    /// Twice the wins, a tie being half of one; false links.
+    counts: [u64; 2],
+}
+
+impl Wins {
+    /// Counts of no false links against the true links of all ranks, of which these are the scores.
+    pub fn new(mut positives: Vec<f32>) -> Self {
+        let links = positives.len() as u64;
+        positives.retain(|score| !score.is_nan());
+        positives.sort_unstable_by(f32::total_cmp);
+        Self { positives, links, counts: [0; 2] }
+    }
+
+    /// Counts a false link with this score. As in [`Ranks::add`], what is no number never wins.
+    pub fn add(&mut self, negative: f32) {
+        let lower = self.positives.partition_point(|&positive| positive < negative);
+        let no_higher = self.positives.partition_point(|&positive| positive <= negative);
+        self.counts[0] += (2 * self.positives.len() - lower - no_higher) as u64;
+        self.counts[1] += 1;
+    }
+
+    /// The counts as numbers to be summed over ranks.
+    pub fn counts_mut(&mut self) -> &mut [u64] {
+        &mut self.counts
+    }
+
+    /// The share of pairs with the true link higher; `None` unless there are both.
+    pub fn area(&self) -> Option<f64> {
+        let [halves, negatives] = self.counts;
+        let pairs = u128::from(self.links) * u128::from(negatives);
+        (pairs > 0).then(|| halves as f64 / (2 * pairs) as f64)
     }
 }
 
@@ -139,6 +181,27 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn wins_of_parts_add_up_to_the_area_under_the_curve(
+            positives in prop::collection::vec(-3i8..3, 0..20),
+            negatives in prop::collection::vec(-3i8..3, 0..20),
+            cut in 0usize..20,
+        ) {
+            let scores = |list: &[i8]| list.iter().copied().map(f32::from).collect::<Vec<_>>();
+            let wins = |negatives: &[i8]| {
+                let mut wins = Wins::new(scores(&positives));
+                scores(negatives).into_iter().for_each(|negative| wins.add(negative));
+                wins
+            };
+            let (left, right) = negatives.split_at(cut.min(negatives.len()));
+            let (mut sum, mut other) = (wins(left), wins(right));
+            sum.counts_mut().iter_mut().zip(other.counts_mut()).for_each(|(sum, count)| *sum += *count);
+            let true_ones = vec![true; positives.len()];
+            let all = [true_ones, vec![false; negatives.len()]].concat();
+            let expected = super::super::roc_auc(&scores(&[&positives[..], &negatives].concat()), &all);
+            prop_assert_eq!(sum.area(), expected);
+        }
 
         #[test]
         fn ranks_of_parts_add_up_to_the_ranks_of_the_whole(

@@ -179,7 +179,7 @@ impl PairRows<'_> {
     #[inline(always)]
     fn partner(&self, end: u32) -> (usize, &[f32]) {
         let p = (end / 2) as usize;
-        let other = if end % 2 == 0 { self.pairs.right[p] } else { self.pairs.left[p] };
+        let other = if end.is_multiple_of(2) { self.pairs.right[p] } else { self.pairs.left[p] };
         (p, self.rows.row(other as usize))
     }
 }
