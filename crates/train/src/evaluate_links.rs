@@ -34,6 +34,16 @@ pub struct OwnRows<'a> {
     pub width: usize,
 }
 
+/// Rows in the order of a part from rows of which the `i`-th is the part's row `order[i]`: what an exact pass over all
+/// nodes gives.
+pub fn in_part_order(order: &[u32], rows: &[f32], width: usize) -> Vec<f32> {
+    let mut ordered = vec![0.0; rows.len()];
+    for (&row, values) in order.iter().zip(rows.chunks_exact(width.max(1))) {
+        ordered[row as usize * width..][..width].copy_from_slice(values);
+    }
+    ordered
+}
+
 /// Links to be told from false ones.
 #[derive(Debug, Clone, Copy)]
 pub struct Examination<'a> {

@@ -9,10 +9,11 @@ use archipelago_graph::links::{Divided, LinkSplit, divide};
 use archipelago_graph::random::{Key, Purpose};
 use archipelago_graph::{Part, PartId, Store};
 use archipelago_train::decoder::{self, DECODERS, DecoderShape, Pairs, Scorer};
-use archipelago_train::evaluate_links::{Examination, LinkScores, OwnRows, evaluate_links};
+use archipelago_train::evaluate_links::{Examination, LinkScores, OwnRows, evaluate_links, in_part_order};
 use archipelago_train::metric::{Metric, Ranks, roc_auc};
 use archipelago_train::ops::Pool;
 use archipelago_train::parameters::Parameters;
+use archipelago_train::plan::originals;
 use archipelago_train::tape::{Input, Matrix, Tape};
 use common::{communities, cut};
 use std::sync::Arc;
@@ -40,21 +41,20 @@ fn by_global(store: &Store) -> Vec<u64> {
     (0..store.parts()).flat_map(|id| store.part(PartId(id)).unwrap().original().to_vec()).collect()
 }
 
-fn divided(part: &Part, ids: &[u64]) -> Divided {
-    let halo = part.halo().iter().map(|&node| ids[node as usize]);
-    let originals: Vec<u64> = part.original().iter().copied().chain(halo).collect();
-    divide(part, &originals, &LinkSplit::drawn(1, 0.1, 0.2), true).unwrap()
+fn divided(part: &Part, originals: &[u64]) -> Divided {
+    divide(part, originals, &LinkSplit::drawn(1, 0.1, 0.2), true).unwrap()
 }
 
 /// What every rank finds.
 fn on_ranks(store: &Store, decoder: &str) -> Vec<LinkScores> {
-    let ids = by_global(store);
     let ranks = Config::threads(store.parts() as usize).with_deadline(Duration::from_secs(60));
     launch(&ranks, |comm| {
         let part = store.part(PartId(comm.rank() as u32))?;
-        let values: Vec<f32> = part.original().iter().flat_map(|&node| row(node)).collect();
+        let order: Vec<u32> = (0..part.owned() as u32).rev().collect();
+        let computed: Vec<f32> = part.original().iter().rev().flat_map(|&node| row(node)).collect();
+        let values = in_part_order(&order, &computed, WIDTH);
         let own = OwnRows { comm: &comm, part: &part, values: &values, width: WIDTH };
-        let links = divided(&part, &ids).test;
+        let links = divided(&part, &originals(&part, &comm)?).test;
         let asked = Examination { links: &links, negatives: NEGATIVES, seed: 3 };
         let (scorer, mut tape) = scorer(decoder);
         evaluate_links(&mut tape, &scorer, own, asked)
@@ -79,7 +79,9 @@ fn in_one_place(store: &Store, decoder: &str) -> [Option<f64>; 4] {
     };
     let (mut all, mut positive, mut ranks) = (Vec::new(), Vec::new(), Ranks::new(NEGATIVES));
     for id in 0..store.parts() {
-        let links = divided(&store.part(PartId(id)).unwrap(), &ids).test;
+        let part = store.part(PartId(id)).unwrap();
+        let halo = part.halo().iter().map(|&node| ids[node as usize]);
+        let links = divided(&part, &part.original().iter().copied().chain(halo).collect::<Vec<_>>()).test;
         let asked = Examination { links: &links, negatives: NEGATIVES, seed: 3 };
         for &link in &links {
             let true_one = score(link.source, link.target);
