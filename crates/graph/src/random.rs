@@ -4,7 +4,8 @@
 //! original node id, …); numbers are then read from it by counter. So a result cannot depend on the number of
 //! workers or threads, or on the order in which messages arrive.
 
-/// What a draw is for. Two purposes never share numbers.
+/// What a draw is for. Two purposes never share numbers. The place in this list is part of every draw: new purposes
+/// stand at its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
     /// Initial weights.
@@ -23,6 +24,8 @@ pub enum Purpose {
     Generate,
     /// Splits made by us.
     Split,
+    /// Links that are not there.
+    Negative,
 }
 
 /// The identity of a stream of random numbers.

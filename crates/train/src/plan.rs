@@ -12,6 +12,7 @@ use crate::view::{Layout, Routes};
 use archipelago_comm::{Comm, Kind};
 use archipelago_graph::block::Adjacency;
 use archipelago_graph::{Block, GlobalId, Part};
+use bytemuck::Pod;
 use std::sync::Arc;
 
 /// The layers of a global batch on one rank, and those of an exact evaluation.
@@ -145,19 +146,26 @@ struct Facts {
 
 impl Facts {
     fn agree(part: &Part, comm: &Comm) -> Result<Self> {
-        let mut original = part.original().to_vec();
-        let mut degrees: Vec<f32> = (0..part.owned()).map(|row| weighted_degree(part, row)).collect();
-        let halo: Vec<u32> = (0..part.halo().len() as u32).collect();
-        let wanted = ask(part, comm, &halo)?;
-        let ids =
-            wanted.iter().map(|rows| rows.iter().map(|&row| original[row as usize]).collect()).collect();
-        let known =
-            wanted.iter().map(|rows| rows.iter().map(|&row| degrees[row as usize]).collect()).collect();
-        // Halo rows are in ascending global id, hence grouped by owner in rank order.
-        original.extend(comm.all_to_all::<u64>(ids, Kind::Control)?.into_iter().flatten());
-        degrees.extend(comm.all_to_all::<f32>(known, Kind::Control)?.into_iter().flatten());
+        let degrees: Vec<f32> = (0..part.owned()).map(|row| weighted_degree(part, row)).collect();
+        let wanted = everything(part, comm, 0)?.wanted;
+        let original = with_halo(comm, &wanted, part.original().to_vec())?;
+        let degrees = with_halo(comm, &wanted, degrees)?;
         Ok(Self { original, degrees })
     }
+}
+
+/// The original id of every row of `part`, halo included.
+pub fn originals(part: &Part, comm: &Comm) -> Result<Vec<u64>> {
+    let wanted = everything(part, comm, 0)?.wanted;
+    with_halo(comm, &wanted, part.original().to_vec())
+}
+
+/// What is `known` of the owned rows, and the same of all halo rows; `wanted` are the rows that each rank reads of us.
+fn with_halo<T: Pod>(comm: &Comm, wanted: &[Vec<u32>], mut known: Vec<T>) -> Result<Vec<T>> {
+    let told = wanted.iter().map(|rows| rows.iter().map(|&row| known[row as usize]).collect()).collect();
+    // Halo rows are in ascending global id, hence grouped by owner in rank order.
+    known.extend(comm.all_to_all::<T>(told, Kind::Control)?.into_iter().flatten());
+    Ok(known)
 }
 
 /// Sum of the weights of a row's in-edges.

@@ -10,6 +10,7 @@ use archipelago_graph::partition::{Entry, Memory, PARTITIONERS};
 use archipelago_graph::read::FORMATS;
 use archipelago_graph::sample::SAMPLERS;
 use archipelago_graph::synthetic::GENERATORS;
+use archipelago_train::decoder::DECODERS;
 use archipelago_train::model::MODELS;
 use archipelago_train::strategy::STRATEGIES;
 use clap::ValueEnum;
@@ -38,6 +39,7 @@ pub struct Args {
 enum Kind {
     Strategies,
     Models,
+    Decoders,
     Partitioners,
     Samplers,
     Formats,
@@ -131,6 +133,7 @@ impl Kind {
         match self {
             Self::Strategies => "strategies",
             Self::Models => "models",
+            Self::Decoders => "decoders",
             Self::Partitioners => "partitioners",
             Self::Samplers => "samplers",
             Self::Formats => "formats",
@@ -152,6 +155,7 @@ impl Kind {
         match self {
             Self::Strategies => "archi train --strategy NAME",
             Self::Models => "archi train --model NAME",
+            Self::Decoders => "archi train --set train.decoder=NAME",
             Self::Partitioners => "archi partition --method NAME",
             Self::Samplers => "chosen by the strategy",
             Self::Formats => "recognised, or --from NAME",
@@ -165,6 +169,7 @@ impl Kind {
         match self {
             Self::Strategies => STRATEGIES.iter().map(|e| line(e.name, e.summary, e.paper)).collect(),
             Self::Models => MODELS.iter().map(|e| line(e.name, e.summary, e.paper)).collect(),
+            Self::Decoders => DECODERS.iter().map(|e| line(e.name, e.summary, e.paper)).collect(),
             Self::Partitioners => PARTITIONERS.iter().map(Line::partitioner).collect(),
             Self::Samplers => SAMPLERS.iter().map(|e| line(e.name, e.summary, e.paper)).collect(),
             Self::Formats => FORMATS.iter().map(|e| line(e.name, e.summary, "")).collect(),

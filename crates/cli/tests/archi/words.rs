@@ -15,7 +15,16 @@ fn help_says_what_every_command_does() {
 #[test]
 fn list_shows_every_table() {
     let shown = Bench::new().done("list").stdout;
-    for table in ["strategies", "models", "partitioners", "samplers", "formats", "transports", "generators"] {
+    for table in [
+        "strategies",
+        "models",
+        "decoders",
+        "partitioners",
+        "samplers",
+        "formats",
+        "transports",
+        "generators",
+    ] {
         assert!(shown.contains(&format!("{table} (")), "{table} is missing in {shown}");
         let one = Bench::new().done(&format!("list {table} --json")).stdout;
         let lines: serde_json::Value = serde_json::from_str(&one).unwrap();

@@ -19,12 +19,14 @@ mod saint;
 mod parquet;
 mod metis;
 mod edge_list;
+mod link_file;
 
 use crate::dataset::Dataset;
 use crate::progress::{Progress, Silent};
 use crate::{Error, Result};
 use std::path::Path;
 
+pub(crate) use link_file::read_link_file;
 pub use metis::read_part_file;
 
 /// What a user may ask of every reader.

@@ -11,6 +11,7 @@ use super::bucket::{Bucket, Buckets, ends};
 use super::layout;
 use super::output::{Output, Pieces};
 use super::write::Relabelling;
+use crate::marks::Marks;
 use crate::progress::Progress;
 use crate::{Error, Result};
 use std::ops::Range;
@@ -230,47 +231,4 @@ fn each_list<T: Send>(offsets: &[u64], items: &mut [T], visit: &(impl Fn(u64, &m
         || each_list(&offsets[..=middle], left, visit),
         || each_list(&offsets[middle..], right, visit),
     );
-}
-
-/// A set of global ids that can say how many smaller members a member has.
-pub(super) struct Marks {
-    words: Vec<u64>,
-    /// Members before each word.
-    before: Vec<u32>,
-}
-
-impl Marks {
-    /// An empty set of ids below `nodes`.
-    pub fn new(nodes: usize) -> Self {
-        Self { words: vec![0; nodes.div_ceil(64)], before: vec![0; nodes.div_ceil(64)] }
-    }
-
-    fn clear(&mut self) {
-        self.words.fill(0);
-    }
-
-    fn mark(&mut self, id: u64) {
-        self.words[id as usize / 64] |= 1 << (id % 64);
-    }
-
-    /// The members in ascending order; from now on until the next mark, [`rank`](Self::rank) may be asked.
-    fn ranked(&mut self) -> Vec<u64> {
-        let mut members = Vec::new();
-        for (index, &word) in self.words.iter().enumerate() {
-            self.before[index] = members.len() as u32;
-            let mut rest = word;
-            while rest != 0 {
-                members.push(index as u64 * 64 + u64::from(rest.trailing_zeros()));
-                rest &= rest - 1;
-            }
-        }
-        members
-    }
-
-    /// How many members are smaller than the member `id`.
-    fn rank(&self, id: u64) -> u32 {
-        let word = id as usize / 64;
-        let below = self.words[word] & ((1 << (id % 64)) - 1);
-        self.before[word] + below.count_ones()
-    }
 }

@@ -31,7 +31,7 @@ pub struct Part {
 }
 
 /// The mapped files.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Arrays {
     original: Array<u64>,
     offsets: Array<u64>,
@@ -223,6 +223,24 @@ impl Part {
         }
     }
 
+    /// The same part with only those in-edges for which `keep`, asked once for each place in
+    /// [`sources`](Self::sources), says so. Lists of edges are then in memory, all else is shared with this part; halo
+    /// rows stay, also those that no edge reaches any more.
+    pub fn keeping(&self, keep: impl FnMut(usize) -> bool) -> Self {
+        let kept: Vec<bool> = (0..self.edges()).map(keep).collect();
+        let attribute_width = self.edge_columns.attribute_width;
+        let old = &self.arrays;
+        let mut arrays = old.clone();
+        arrays.offsets = kept_offsets(&old.offsets, &kept).into();
+        arrays.sources = kept_values(&old.sources, 1, &kept).into();
+        arrays.order = old.order.as_ref().map(|order| kept_order(order, &old.offsets, &kept).into());
+        arrays.weights = old.weights.as_ref().map(|weights| kept_values(weights, 1, &kept).into());
+        arrays.types = old.types.as_ref().map(|types| kept_values(types, 1, &kept).into());
+        arrays.attributes =
+            old.attributes.as_ref().map(|rows| kept_values(rows, attribute_width, &kept).into());
+        Self { starts: Arc::clone(&self.starts), arrays, ..*self }
+    }
+
     /// Numbers per node, 0 without features.
     pub fn feature_width(&self) -> usize {
         self.feature_kind.width()
@@ -256,6 +274,43 @@ impl Part {
     pub fn test(&self) -> &[u32] {
         &self.arrays.splits[2]
     }
+}
+
+/// Where lists start once only edges that are `kept` are left.
+fn kept_offsets(offsets: &[u64], kept: &[bool]) -> Vec<u64> {
+    let mut starts = Vec::with_capacity(offsets.len());
+    let mut count = 0;
+    starts.push(count);
+    for list in offsets.windows(2) {
+        count += kept[list[0] as usize..list[1] as usize].iter().filter(|kept| **kept).count() as u64;
+        starts.push(count);
+    }
+    starts
+}
+
+/// The values of edges that are `kept`, `width` for each.
+fn kept_values<T: Pod>(values: &[T], width: usize, kept: &[bool]) -> Vec<T> {
+    let rows = values.chunks_exact(width.max(1)).zip(kept).filter(|(_, kept)| **kept);
+    rows.flat_map(|(row, _)| row).copied().collect()
+}
+
+/// The order of lists in which only edges that are `kept` are left: the same order, of new positions.
+fn kept_order(order: &[u32], offsets: &[u64], kept: &[bool]) -> Vec<u32> {
+    let mut positions = Vec::new();
+    let mut moved = Vec::new();
+    for list in offsets.windows(2) {
+        let list = list[0] as usize..list[1] as usize;
+        let kept = &kept[list.clone()];
+        positions.clear();
+        positions.extend(kept.iter().scan(0u32, |next, &kept| {
+            let position = *next;
+            *next += u32::from(kept);
+            Some(position)
+        }));
+        let left = order[list].iter().map(|&old| old as usize).filter(|&old| kept[old]);
+        moved.extend(left.map(|old| positions[old]));
+    }
+    moved
 }
 
 /// The files of one part, about to be mapped.

@@ -7,12 +7,13 @@
 //! is more), however many edges there are. Everything happens in a staging folder that gets its name in the last step, so an error, a cancel or a kill leaves no half store.
 
 use super::bucket::{Buckets, fill};
-use super::lists::{InLists, Marks};
+use super::lists::InLists;
 use super::manifest::{Manifest, PartEntry, PartitionKind};
 use super::output::Output;
 use super::{columns, layout};
 use crate::atomic::NewFolder;
 use crate::dataset::Dataset;
+use crate::marks::Marks;
 use crate::partition::Assignment;
 use crate::progress::Progress;
 use crate::quality::{PartQuality, Quality};

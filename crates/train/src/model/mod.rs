@@ -15,7 +15,7 @@ mod stack;
 pub use init::Start;
 pub use stack::{Model, ModelShape, Norm, Outcome, Pass};
 
-use crate::parameters::ParameterId;
+use crate::parameters::{Parameter, ParameterId};
 use crate::tape::Var;
 use crate::view::{Verb, View};
 use crate::{Error, Result};
@@ -70,6 +70,13 @@ impl Weight {
     pub fn new(name: &'static str, rows: usize, cols: usize, start: Start) -> Self {
         Self { name, rows, cols, start }
     }
+
+    /// The weight itself, as drawn for `seed`, under its full `name`.
+    pub fn drawn(&self, name: String, seed: u64) -> Parameter {
+        let mut parameter = Parameter::zeros(name, self.rows, self.cols);
+        self.start.draw(&mut parameter, seed);
+        parameter
+    }
 }
 
 /// One layer of message passing.
@@ -84,7 +91,7 @@ pub trait Layer: Send + Sync {
 
 /// Looks up a layer's weights by their name inside the layer.
 #[derive(Debug, Clone, Copy)]
-pub struct Names<'a>(&'a [(&'static str, ParameterId)]);
+pub struct Names<'a>(pub(crate) &'a [(&'static str, ParameterId)]);
 
 impl Names<'_> {
     /// The weight called `name`, if this model has it.
@@ -149,6 +156,26 @@ mod agreement;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A small model of two layers.
+    pub(super) fn shape() -> ModelShape {
+        ModelShape {
+            input: 4,
+            hidden: 6,
+            output: 3,
+            layers: 2,
+            heads: 1,
+            output_heads: 1,
+            aggregator: Aggregator::Mean,
+            activation: crate::tape::Activation::Relu,
+            norm: Norm::None,
+            dropout: 0.0,
+            input_dropout: 0.0,
+            attention_dropout: 0.0,
+            residual: false,
+            self_loops: true,
+        }
+    }
 
     #[test]
     fn an_unknown_model_is_answered_with_the_nearest() {

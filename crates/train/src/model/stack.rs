@@ -118,6 +118,17 @@ impl Model {
     /// A model of this shape, and its weights as drawn for `seed`; also its buffers: numbers that belong to the
     /// model and are not trained (running statistics of batch norm).
     pub fn build(entry: &Entry, shape: ModelShape, seed: u64) -> (Self, Parameters, Parameters) {
+        Self::build_beside(entry, shape, seed, Vec::new())
+    }
+
+    /// [`build`](Self::build), with the weights of `others` (such as a decoder) among those of the model: they are
+    /// trained, agreed on and saved together.
+    pub fn build_beside(
+        entry: &Entry,
+        shape: ModelShape,
+        seed: u64,
+        others: Vec<Parameter>,
+    ) -> (Self, Parameters, Parameters) {
         let layers: Vec<_> = (0..shape.layers).map(|index| (entry.build)(&shape.layer(index))).collect();
         let mut declared = Vec::new();
         let mut buffers = Vec::new();
@@ -131,8 +142,8 @@ impl Model {
                 buffers.extend(running_statistics(&shape, index));
             }
         }
-        let parameters =
-            Parameters::new(declared.iter().map(|(i, weight)| drawn(*i, weight, seed)).collect());
+        let own = declared.iter().map(|(i, weight)| weight.drawn(full_name(*i, weight.name), seed));
+        let parameters = Parameters::new(own.chain(others).collect());
         let buffers = Parameters::new(buffers);
         let stages = layers
             .into_iter()
@@ -291,8 +302,24 @@ fn running_statistics(shape: &ModelShape, index: usize) -> [Parameter; 2] {
     [Parameter::zeros(full_name(index, "norm.running_mean"), 1, width), variance]
 }
 
-fn drawn(layer: usize, weight: &Weight, seed: u64) -> Parameter {
-    let mut parameter = Parameter::zeros(full_name(layer, weight.name), weight.rows, weight.cols);
-    weight.start.draw(&mut parameter, seed);
-    parameter
+#[cfg(test)]
+mod tests {
+    use super::super::{find, tests::shape};
+    use super::*;
+
+    #[test]
+    fn a_model_finds_its_weights_among_those_of_others() {
+        let entry = find("sage").unwrap();
+        let others = vec![Parameter::zeros("decoder.weight", 2, 3), Parameter::zeros("x", 1, 1)];
+        let (model, parameters, _) = Model::build_beside(entry, shape(), 1, others.clone());
+        let (_, alone, _) = Model::build(entry, shape(), 1);
+        for (index, stage) in model.stages.iter().enumerate() {
+            for (name, id) in &stage.weights {
+                assert_eq!(parameters.get(*id).name, full_name(index, name));
+            }
+        }
+        let (mine, theirs): (Vec<_>, Vec<_>) =
+            parameters.iter().cloned().partition(|weight| weight.name.starts_with("layers."));
+        assert_eq!((Parameters::new(mine), theirs), (alone, others));
+    }
 }

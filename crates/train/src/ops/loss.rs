@@ -66,18 +66,22 @@ fn listed(
         // SAFETY: ranges do not overlap.
         unsafe { all.part(range.start, range.len()) }.fill(0.0);
     });
-    with_scratch(2 * rows.len().div_ceil(CHUNK) + 1, |buffer| {
+    ordered_sum(pool, rows.len(), |k| {
+        let i = rows[k] as usize;
+        // SAFETY: listed rows are different.
+        row(k, i, unsafe { all.part(i * width, width) })
+    })
+}
+
+/// Sums `term(k)` for `k` below `count` over fixed chunks, in order.
+pub(super) fn ordered_sum(pool: &Pool, count: usize, term: impl Fn(usize) -> f64 + Sync) -> f64 {
+    with_scratch(2 * count.div_ceil(CHUNK) + 1, |buffer| {
         // SAFETY: any bits are an f64, and `align_to_mut` aligns.
-        let sums = unsafe { &mut buffer.align_to_mut::<f64>().1[..rows.len().div_ceil(CHUNK)] };
+        let sums = unsafe { &mut buffer.align_to_mut::<f64>().1[..count.div_ceil(CHUNK)] };
         let shared = Shared::new(sums);
-        pool.for_ranges(rows.len(), CHUNK, |range| {
+        pool.for_ranges(count, CHUNK, |range| {
             let chunk = range.start / CHUNK;
-            let sum = range.map(|k| {
-                let i = rows[k] as usize;
-                // SAFETY: listed rows are different.
-                row(k, i, unsafe { all.part(i * width, width) })
-            });
-            let sum = sum.sum();
+            let sum = range.map(&term).sum();
             // SAFETY: each chunk has its own sum.
             let cell = unsafe { shared.part(chunk, 1) };
             cell[0] = sum;

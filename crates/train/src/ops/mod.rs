@@ -4,8 +4,8 @@
 //! for any number of threads: an output row is computed by one thread in a fixed order, and sums over rows are made
 //! over chunks whose size does not depend on the threads, added in order. Matrices are row-major `f32`.
 //!
-//! The machinery first ([`isa`], [`pool`], scratch), then rows of a graph layer, then dense rows, then
-//! the loss.
+//! The machinery first ([`isa`], [`pool`], scratch), then rows of a graph layer, then dense rows,
+//! then pairs of rows, then the loss.
 
 pub mod isa;
 mod crew;
@@ -29,7 +29,9 @@ pub mod layer_norm;
 pub mod batch_norm;
 pub mod elementwise;
 pub mod heads;
+pub mod pairs;
 pub mod loss;
+pub mod link_loss;
 
 #[cfg(test)]
 pub(crate) mod testing;

@@ -13,8 +13,8 @@ mod tests;
 
 pub use sections::{
     Activation, Aggregator, AgreeSection, DataSection, DecayedLayers, ExchangeSection, Features,
-    ModelSection, Norm, OptimizerKind, OutputSection, ResidencySection, ScheduleKind, StrategySection,
-    TrainSection,
+    LinkLossKind, LinkMetric, ModelSection, Norm, OptimizerKind, OutputSection, ResidencySection,
+    ScheduleKind, StrategySection, Task, TrainSection,
 };
 pub use setting::Key;
 

@@ -3,7 +3,8 @@
 //! Names that stand in tables of other modules (models, strategies, partitioners, codecs, …) are texts here;
 //! whoever owns the table checks them with [`RunConfig::check_name`](super::RunConfig::check_name).
 
-use super::setting::{choice, section};
+use super::setting::{Setting, choice, section};
+use crate::metric::Metric;
 use std::collections::BTreeMap;
 
 choice! {
@@ -84,6 +85,76 @@ choice! {
     }
 }
 
+choice! {
+    /// What is predicted.
+    Task {
+        /// Classes or labels of nodes.
+        Node = "node",
+        /// Which edges there are.
+        Link = "link",
+    }
+}
+
+choice! {
+    /// How scores of links become a loss.
+    LinkLossKind {
+        /// Binary cross-entropy: true links and false ones each for themselves.
+        Bce = "bce",
+        /// A softmax over a true link and its false ones.
+        Contrastive = "contrastive",
+    }
+}
+
+/// What scores of links are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LinkMetric {
+    /// Chance that a true link scores higher than a false one.
+    Auc,
+    /// Mean of 1 over the rank of a true link among its false ones.
+    Mrr,
+    /// Share of true links that are among the first so many of their false ones.
+    Hits(u32),
+}
+
+impl LinkMetric {
+    /// The metric that reports name.
+    pub fn metric(self) -> Metric {
+        match self {
+            Self::Auc => Metric::RocAuc,
+            Self::Mrr => Metric::Mrr,
+            Self::Hits(first) => Metric::Hits(first),
+        }
+    }
+}
+
+impl Setting for LinkMetric {
+    fn expected() -> String {
+        "`auc`, `mrr`, or `hits@K` such as `hits@10`".into()
+    }
+
+    fn words() -> &'static [&'static str] {
+        &["auc", "mrr", "hits@10"]
+    }
+
+    fn read(value: &toml::Value) -> Option<Self> {
+        match value.as_str()? {
+            "auc" => Some(Self::Auc),
+            name => match Metric::find(name)? {
+                Metric::Mrr => Some(Self::Mrr),
+                Metric::Hits(first) => Some(Self::Hits(first)),
+                _ => None,
+            },
+        }
+    }
+
+    fn show(&self) -> toml::Value {
+        toml::Value::String(match self {
+            Self::Auc => "auc".into(),
+            Self::Mrr | Self::Hits(_) => self.metric().name().into_owned(),
+        })
+    }
+}
+
 section! {
     /// `[data]`: the graph, and how it is cut.
     DataSection = "data" {
@@ -109,6 +180,12 @@ section! {
         features: Features = Features::AsIs,
         /// Which split of the dataset; empty for its default
         split: String = String::new(),
+        /// Share of the edges held out to choose the best epoch by (link prediction)
+        link_valid: f64 = 0.05,
+        /// Share of the edges held out to report the score of (link prediction)
+        link_test: f64 = 0.1,
+        /// File with `source,target,split` lines; instead of shares (link prediction)
+        link_split: String = String::new(),
     }
 }
 
@@ -191,6 +268,22 @@ section! {
         launch_cpu: f64 = 90.0,
         /// Sampling time over training time of what is queued at which bytegnn begins another batch
         launch_balance: f64 = 1.0,
+        /// What is predicted: classes of nodes, or edges
+        task: Task = Task::Node,
+        /// How two rows become the score of a link (`archi list decoders`)
+        decoder: String = "dot".into(),
+        /// How scores of links become a loss
+        link_loss: LinkLossKind = LinkLossKind::Bce,
+        /// What the contrastive loss divides scores by
+        temperature: f64 = 1.0,
+        /// False links per true one in training
+        negatives: usize = 1,
+        /// Where false links come from: uniform, degree, in-batch
+        negative_sampler: String = "uniform".into(),
+        /// False links per true one in evaluation
+        eval_negatives: usize = 100,
+        /// What scores of links are
+        link_metric: LinkMetric = LinkMetric::Auc,
         /// Threads of this process; 0 for one per core
         threads: usize = 0,
     }

@@ -170,12 +170,34 @@ fn values_out_of_range_are_refused_by_key() {
         "train.fanouts=[0]",
         "train.fanouts=[-2]",
         "exchange.deadline_secs=0",
+        "data.link_valid=1",
+        "data.link_valid=0.9",
+        "data.link_test=0.95",
+        "data.link_test=-0.1",
+        "train.temperature=0",
+        "train.negatives=0",
+        "train.eval_negatives=0",
     ];
     for set in refused {
         let (key, value) = set.split_once('=').unwrap();
         let found = message(sets(&[set]));
         assert!(found.starts_with(&format!("`--set {set}`, `{key}`: expected ")), "{found}");
         assert!(found.contains(&format!("found `{value}")), "{found}");
+    }
+}
+
+#[test]
+fn links_are_scored_by_a_metric_that_may_carry_a_number() {
+    for (word, metric) in
+        [("auc", LinkMetric::Auc), ("mrr", LinkMetric::Mrr), ("hits@50", LinkMetric::Hits(50))]
+    {
+        let config = sets(&[&format!("train.link_metric={word}")]).unwrap();
+        assert_eq!(config.train.link_metric, metric);
+        assert_eq!(parse(&config.to_toml()).unwrap(), config);
+    }
+    for word in ["hits", "hits@0", "accuracy", "roc_auc"] {
+        let found = message(sets(&[&format!("train.link_metric={word}")]));
+        assert!(found.contains("expected `auc`, `mrr`, or `hits@K` such as `hits@10`"), "{found}");
     }
 }
 

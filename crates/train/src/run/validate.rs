@@ -9,7 +9,13 @@ type Check = (&'static str, bool, &'static str);
 impl RunConfig {
     /// Fails on the first value that cannot be, naming its key, what was found and what was expected.
     pub fn validate(&self) -> Result<()> {
-        let checks = [self.data_checks(), self.model_checks(), self.optimizer_checks(), self.epoch_checks()];
+        let checks = [
+            self.data_checks(),
+            self.model_checks(),
+            self.optimizer_checks(),
+            self.epoch_checks(),
+            self.link_checks(),
+        ];
         for (key, possible, expected) in checks.into_iter().flatten() {
             if !possible {
                 let found = self.show(key).unwrap_or_default();
@@ -81,6 +87,23 @@ impl RunConfig {
                 !train.fanouts.is_empty() && train.fanouts.iter().all(|&n| n > 0 || n == -1),
                 "one entry per layer, each 1 or more, or -1 for all neighbours",
             ),
+        ]
+    }
+
+    fn link_checks(&self) -> Vec<Check> {
+        let (data, train) = (&self.data, &self.train);
+        let share = |value: f64| (0.0..1.0).contains(&value);
+        let left = data.link_valid + data.link_test < 1.0;
+        let one = "1 false link or more";
+        vec![
+            ("data.link_valid", share(data.link_valid), SHARE),
+            ("data.link_test", share(data.link_test), SHARE),
+            // Said of the share that the user wrote.
+            ("data.link_valid", left || !self.is_set("data.link_valid"), "edges left to train on"),
+            ("data.link_test", left, "edges left to train on"),
+            ("train.temperature", train.temperature > 0.0, "a number above 0"),
+            ("train.negatives", train.negatives > 0, one),
+            ("train.eval_negatives", train.eval_negatives > 0, one),
         ]
     }
 

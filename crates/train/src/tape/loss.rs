@@ -46,10 +46,15 @@ impl Tape {
             }
             Wanted::Multi(labels) => loss::logistic(pool, logits, cols, goal.rows, labels, weight, into),
         };
+        self.record_loss(scores, gradient);
+        sum
+    }
+
+    /// Records a loss with this gradient by its `scores`: where [`backward`](Self::backward) starts from.
+    pub(super) fn record_loss(&mut self, scores: Var, gradient: Buffer) {
         let nothing = self.arena.take(0);
         let output = self.computed(0, 0, nothing, true);
         self.record(output, Loss { scores, output, gradient: Some(gradient) });
-        sum
     }
 }
 

@@ -18,13 +18,17 @@ mod epilogue;
 mod dropout;
 mod norm;
 mod combine;
+mod pairs;
 mod loss;
+mod link_loss;
 
 pub use buffer::{Arena, Buffer, Input, Matrix, SparseMatrix, Values};
 pub use dropout::DropoutRows;
 pub use epilogue::Activation;
+pub use link_loss::LinkLoss;
 pub use loss::{Goal, Wanted};
 pub use norm::NormWeights;
+pub use pairs::Pairs;
 
 use crate::Result;
 use crate::boundary::Boundary;

@@ -1,14 +1,20 @@
 //! How good predictions are, in whole numbers that ranks can add.
 //!
 //! Accuracy and micro-F1 are ratios of [`Counts`]: every rank counts its own nodes, the counts are summed, and the
-//! score is the same bits for any number of parts. ROC-AUC depends on the order of all scores together, so the
-//! scores themselves must be gathered; the count of pairs is then exact too.
+//! score is the same bits for any number of parts; so are the ranks of links ([`ranking`]). ROC-AUC depends on the
+//! order of all scores together, so the scores themselves must be gathered; the count of pairs is then exact too.
+//! Nothing here communicates.
+
+pub mod ranking;
+
+pub use ranking::{Ranks, Wins};
 
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 
 /// What a score is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(into = "String", try_from = "String")]
 pub enum Metric {
     /// Share of nodes whose class is predicted; for one label per node.
     Accuracy,
@@ -16,16 +22,50 @@ pub enum Metric {
     MicroF1,
     /// Chance that a positive scores higher than a negative.
     RocAuc,
+    /// Mean of 1 over the rank of a link among its own negatives.
+    Mrr,
+    /// Share of links that are among the first so many of their negatives.
+    Hits(u32),
 }
 
 impl Metric {
+    const PLAIN: [Self; 4] = [Self::Accuracy, Self::MicroF1, Self::RocAuc, Self::Mrr];
+
     /// The name that users meet.
-    pub fn name(self) -> &'static str {
+    pub fn name(self) -> Cow<'static, str> {
         match self {
-            Self::Accuracy => "accuracy",
-            Self::MicroF1 => "micro_f1",
-            Self::RocAuc => "roc_auc",
+            Self::Accuracy => "accuracy".into(),
+            Self::MicroF1 => "micro_f1".into(),
+            Self::RocAuc => "roc_auc".into(),
+            Self::Mrr => "mrr".into(),
+            Self::Hits(first) => format!("hits@{first}").into(),
         }
+    }
+
+    /// The metric that users call `name`.
+    pub fn find(name: &str) -> Option<Self> {
+        let hits = name.strip_prefix("hits@").filter(|digits| digits.bytes().all(|b| b.is_ascii_digit()));
+        match hits.and_then(|digits| digits.parse().ok()) {
+            Some(first) => (first > 0).then_some(Self::Hits(first)),
+            None => Self::PLAIN.into_iter().find(|metric| metric.name() == name),
+        }
+    }
+}
+
+impl From<Metric> for String {
+    fn from(metric: Metric) -> Self {
+        metric.name().into_owned()
+    }
+}
+
+impl TryFrom<String> for Metric {
+    type Error = String;
+
+    fn try_from(name: String) -> Result<Self, String> {
+        Self::find(&name).ok_or_else(|| {
+            let known = Self::PLAIN.map(|metric| format!("`{}`", metric.name())).join(", ");
+            format!("expected one of {known}, `hits@10`, found `{name}`")
+        })
     }
 }
 
@@ -92,7 +132,7 @@ impl Counts {
         match metric {
             Metric::Accuracy => self.accuracy(),
             Metric::MicroF1 => self.micro_f1(),
-            Metric::RocAuc => None,
+            Metric::RocAuc | Metric::Mrr | Metric::Hits(_) => None,
         }
     }
 }
@@ -151,6 +191,22 @@ mod tests {
     use super::*;
     use crate::reference;
     use proptest::prelude::*;
+
+    #[test]
+    fn a_metric_is_written_by_its_name_and_read_back() {
+        let names = ["accuracy", "micro_f1", "roc_auc", "mrr", "hits@10", "hits@1"];
+        for name in names {
+            let text = format!("\"{name}\"");
+            let metric: Metric = serde_json::from_str(&text).unwrap();
+            assert_eq!(serde_json::to_string(&metric).unwrap(), text);
+        }
+        assert_eq!(Metric::find("hits@10"), Some(Metric::Hits(10)));
+        for name in ["hits@0", "hits@", "hits@+1", "hits", "hits@ 1", "auc"] {
+            assert_eq!(Metric::find(name), None, "{name}");
+        }
+        let message = serde_json::from_str::<Metric>("\"f1\"").unwrap_err().to_string();
+        assert!(message.starts_with("expected one of `accuracy`, "), "{message}");
+    }
 
     #[test]
     fn the_lowest_of_equal_classes_wins_and_nan_never_does() {
