@@ -152,7 +152,7 @@ impl Table {
             stretch.copy_from_slice(reply);
             rest = after;
         }
-        let rows = Input::Dense(Arc::new(Matrix { rows: wanted.len(), cols: width, values }));
+        let rows = Input::Dense(Arc::new(Matrix { rows: wanted.len(), cols: width, values: values.into() }));
         Ok(Self { rows, place })
     }
 
