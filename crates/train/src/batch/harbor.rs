@@ -13,8 +13,8 @@ use super::recent::{Index, Table};
 use super::underway::{Task, Underway};
 use super::wire::{Head, TAG, What};
 use super::{Course, Loading, Prepared, Traffic};
-use crate::Result;
 use crate::meter::thread_cpu_seconds;
+use crate::{Error, Result};
 use archipelago_comm::{Comm, Frame};
 use archipelago_graph::sample::Draft;
 use std::cmp::Reverse;
@@ -241,7 +241,10 @@ impl<'a> Harbor<'a> {
 
     /// Asks for rows of a batch; once it has asked for all, it is the next one's turn.
     fn fetch(&mut self, step: u32) -> Result<()> {
-        let Some(batch) = self.underway.get_mut(&step) else { return Ok(()) };
+        // Every hop posts a fetch; the first to run may have asked for the rows of several.
+        let Some(batch) = self.underway.get_mut(&step).filter(|_| step == self.fetched) else {
+            return Ok(());
+        };
         batch.fetch(self.ground, self.comm, &self.last_index)?;
         if !batch.is_fetched(self.ground) {
             return Ok(());
@@ -325,6 +328,11 @@ impl<'a> Harbor<'a> {
     /// Waits for news, but not for ever for an answer.
     fn rest(&mut self) -> Result<()> {
         let started = Instant::now();
+        if self.underway.first_entry().is_some_and(|first| first.get().waits_for().is_none()) {
+            let message =
+                "the first batch under way waits for nobody and has nothing to do: a defect of archi";
+            return Err(Error::Launch { message: message.into(), code: 1 });
+        }
         for batch in self.underway.values() {
             if let Some((peer, what)) = batch.waits_for()
                 && batch.waiting_since.elapsed() > self.comm.deadline()
