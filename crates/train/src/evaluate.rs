@@ -4,9 +4,11 @@
 
 use crate::Result;
 use crate::boundary::Exact;
+use crate::evaluate_links::{OwnRows, in_part_order};
 use crate::event::Evaluation;
 use crate::metric::{Counts, Metric};
 use crate::model::{Outcome, Pass};
+use crate::run::{RunConfig, Task};
 use crate::worker::Worker;
 use archipelago_comm::{Kind, Phase};
 use archipelago_graph::Part;
@@ -28,6 +30,9 @@ pub fn forward_all(worker: &mut Worker, keep_embeddings: bool) -> Result<Outcome
 pub fn evaluate(worker: &mut Worker, epoch: u64) -> Result<Evaluation> {
     let started = Instant::now();
     make_room(worker);
+    if worker.links.is_some() {
+        return evaluate_held_out_links(worker, epoch, started);
+    }
     let outcome = forward_all(worker, false)?;
     let part = &worker.part;
     let mut row_of = vec![0u32; part.owned()];
@@ -46,7 +51,7 @@ pub fn evaluate(worker: &mut Worker, epoch: u64) -> Result<Evaluation> {
     };
     let mut sums = [count(part.train()), count(part.valid()), count(part.test())].concat();
     worker.comm.all_reduce_sum_u64(&mut sums, Kind::Control)?;
-    let metric = metric(part);
+    let metric = metric(&worker.config, part);
     let score = |split: usize| {
         let mut counts = [0; 5];
         counts.copy_from_slice(&sums[5 * split..][..5]);
@@ -64,6 +69,23 @@ pub fn evaluate(worker: &mut Worker, epoch: u64) -> Result<Evaluation> {
     })
 }
 
+/// Scores of the links that are held out, by the final rows of all nodes.
+fn evaluate_held_out_links(worker: &mut Worker, epoch: u64, started: Instant) -> Result<Evaluation> {
+    let outcome = forward_all(worker, false)?;
+    let width = worker.tape.cols(outcome.output);
+    let values = in_part_order(&worker.order, worker.tape.value(outcome.output), width);
+    make_room(worker);
+    let metric = metric(&worker.config, &worker.part);
+    let own = OwnRows { comm: &worker.comm, part: &worker.part, values: &values, width };
+    let [valid, test] = match &worker.links {
+        Some(task) => task.evaluate(&mut worker.tape, own, &worker.config, metric)?,
+        None => [None, None],
+    };
+    make_room(worker);
+    let secs = started.elapsed().as_secs_f64();
+    Ok(Evaluation { epoch, metric, train: None, valid, test, exact: true, secs })
+}
+
 /// Gives back the memory of steps before an evaluation, and the reverse, where the two share few buffers: the rows of
 /// a batch are not those of the graph.
 fn make_room(worker: &mut Worker) {
@@ -73,9 +95,10 @@ fn make_room(worker: &mut Worker) {
     }
 }
 
-/// What scores on this data are.
-pub fn metric(part: &Part) -> Metric {
+/// What scores of this run are.
+pub fn metric(config: &RunConfig, part: &Part) -> Metric {
     match part.labels() {
+        _ if config.train.task == Task::Link => config.train.link_metric.metric(),
         PartLabels::Multi(_) => Metric::MicroF1,
         _ => Metric::Accuracy,
     }

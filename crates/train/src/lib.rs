@@ -22,6 +22,7 @@ pub mod agree;
 pub mod batch;
 pub mod optimizer;
 pub mod schedule;
+pub mod links;
 pub mod worker;
 pub mod strategy;
 pub mod metric;

@@ -11,7 +11,7 @@ use crate::event::{
 use crate::memory;
 use crate::meter::{cpu_seconds, median, peak_rss_bytes};
 use crate::ops::Pool;
-use crate::run::RunConfig;
+use crate::run::{RunConfig, Task};
 use crate::stopping::{Stopping, Verdict};
 use crate::strategy::{self, Strategy};
 use crate::worker::Worker;
@@ -77,11 +77,23 @@ impl Run<'_> {
     /// that the strategy cannot follow, data without anything to learn.
     pub fn check(&self) -> Result<&'static strategy::Entry> {
         let manifest = self.store.manifest();
+        if self.config.train.task == Task::Link {
+            return self.check_links();
+        }
         if manifest.labels.classes() == 0 || manifest.parts.iter().all(|part| part.train == 0) {
             let message =
                 format!("`{}` has no labelled training nodes: there is nothing to learn", manifest.dataset);
             return Err(Error::from(archipelago_graph::Error::usage(message))
                 .with_hint("a dataset needs labels and a `train` split; see `archi check`"));
+        }
+        strategy::check(&self.config, self.store.parts())
+    }
+
+    fn check_links(&self) -> Result<&'static strategy::Entry> {
+        let manifest = self.store.manifest();
+        if manifest.edges == 0 {
+            let message = format!("`{}` has no edges: there are no links to learn", manifest.dataset);
+            return Err(archipelago_graph::Error::usage(message).into());
         }
         strategy::check(&self.config, self.store.parts())
     }
@@ -439,7 +451,7 @@ impl<'a> Session<'a> {
             best_epoch: best.map_or(0, |best| best.epoch),
             valid_score: best.map(|best| best.valid),
             test_score: best.and_then(|best| best.test),
-            metric: evaluate::metric(&self.worker.part),
+            metric: evaluate::metric(config, &self.worker.part),
             exact_evaluation: true,
             train_loss: self.totals.losses.last().copied().unwrap_or(f64::NAN),
             epoch_secs_median: median(&self.totals.epoch_secs),

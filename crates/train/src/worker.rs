@@ -2,6 +2,7 @@
 
 use crate::agree::SumGradients;
 use crate::feature;
+use crate::links::{self, LinkShares, LinkTask};
 use crate::model::{self, Model, ModelShape};
 use crate::ops::Pool;
 use crate::optimizer::Optimizer;
@@ -43,6 +44,8 @@ pub struct Worker {
     pub originals: Arc<Vec<u64>>,
     /// Rows of labelled training nodes.
     pub labelled: Vec<u32>,
+    /// The links of this rank, where links are predicted.
+    pub links: Option<LinkTask>,
     /// Whether all training nodes make one step; else the strategy draws batches.
     pub global_batch: bool,
     /// Labelled training nodes of this rank; in a global batch the first rows of `order`.
@@ -63,8 +66,16 @@ impl Worker {
         global_batch: bool,
     ) -> Result<Self> {
         comm.enter(Phase::new("set-up"));
-        let labelled = labelled_training_rows(&part);
-        let mut counts = [labelled.len() as u64];
+        let (part, mut shares) = match config.train.task {
+            run::Task::Node => (part, None),
+            run::Task::Link => {
+                let (part, shares) = links::share_out(&part, &comm, &config)?;
+                (part, Some(shares))
+            }
+        };
+        let labelled = if shares.is_some() { Vec::new() } else { labelled_training_rows(&part) };
+        let targets = shares.as_ref().map_or(labelled.len(), LinkShares::to_learn);
+        let mut counts = [targets as u64];
         comm.all_reduce_sum_u64(&mut counts, Kind::Control)?;
         let layers = if global_batch { config.model.layers } else { 0 };
         let all_hidden_rows = config.model.norm == run::Norm::Batch;
@@ -77,8 +88,11 @@ impl Worker {
         part.release();
         comm.trim();
         let entry = model::find(&config.model.name)?;
-        let shape = model_shape(&config, feature::width(&part), part.classes());
-        let (model, parameters, buffers) = Model::build(entry, shape, config.train.seed);
+        let output = if shares.is_some() { config.model.hidden } else { part.classes() };
+        let shape = model_shape(&config, feature::width(&part), output);
+        let beside = shares.as_mut().map_or_else(Vec::new, LinkShares::take_weights);
+        let (model, parameters, buffers) = Model::build_beside(entry, shape, config.train.seed, beside);
+        let links = shares.map(|shares| LinkTask::new(shares, &parameters, &config));
         let optimizer = Optimizer::new(&config.train, &parameters);
         Ok(Self {
             optimizer,
@@ -89,8 +103,9 @@ impl Worker {
             statics: Statics::new(plan.whole, features, model.only_verb()),
             order: plan.order,
             originals: Arc::new(plan.originals),
-            targets: labelled.len(),
+            targets,
             labelled,
+            links,
             global_batch,
             all_targets: counts[0],
             agreement: SumGradients::default(),
@@ -99,6 +114,15 @@ impl Worker {
             config,
             model,
         })
+    }
+
+    /// Rows of this part from which sampling starts in an epoch: training nodes, or the targets of training links.
+    pub fn starting_rows(&self) -> Vec<u32> {
+        let own = self.part.range();
+        match &self.links {
+            None => self.labelled.clone(),
+            Some(task) => task.train.iter().map(|link| (link.target - own.start) as u32).collect(),
+        }
     }
 
     /// Ends a step: sums the gradients of all ranks and moves the weights. Epochs count from 1.

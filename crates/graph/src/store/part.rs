@@ -27,6 +27,7 @@ pub struct Part {
     edge_columns: EdgeColumns,
     feature_kind: FeatureKind,
     label_kind: LabelKind,
+    undirected: bool,
     arrays: Arrays,
 }
 
@@ -96,6 +97,7 @@ impl Part {
             edge_columns: manifest.edge_columns,
             feature_kind: manifest.features,
             label_kind: manifest.labels,
+            undirected: manifest.undirected,
             arrays: files.arrays(manifest)?,
         };
         Checks { part: &part, folder: &files.folder }.all()?;
@@ -166,6 +168,11 @@ impl Part {
     /// The owned row with this original id, if this part owns it.
     pub fn row_of(&self, node: NodeId) -> Option<u32> {
         self.original().binary_search(&node.0).ok().map(|row| row as u32)
+    }
+
+    /// Whether the user says that every edge of the graph is held in both directions.
+    pub fn undirected(&self) -> bool {
+        self.undirected
     }
 
     /// What accompanies each edge.

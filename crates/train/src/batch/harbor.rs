@@ -184,9 +184,9 @@ impl<'a> Harbor<'a> {
         let step = self.begun;
         self.begun += 1;
         self.last_begin = Instant::now();
-        let (items, targets) = self.course.targets(step);
+        let seeded = self.course.seed(step);
         let draft = self.drafts.pop().unwrap_or_default();
-        let underway = Underway::begin(self.ground, draft, step, items, &targets);
+        let underway = Underway::begin(self.ground, draft, step, seeded);
         self.underway.insert(step, underway);
         self.post(step, [Task::Fetch, Task::Hop]);
         self.loading.sample_secs += thread_cpu_seconds() - started;

@@ -14,11 +14,14 @@ mod cache;
 mod recent;
 mod ground;
 mod share;
+mod items;
+pub mod negative;
 pub mod operators;
 pub mod launcher;
 mod underway;
 mod harbor;
 
+pub use items::LinkBatch;
 pub use share::Shares;
 
 use crate::feature::Scaled;
@@ -28,11 +31,12 @@ use crate::worker::{TargetLabels, Worker};
 use crate::{Error, Result};
 use archipelago_comm::Comm;
 use archipelago_graph::random::{Key, Purpose};
-use archipelago_graph::store::PartLabels;
 use cache::Cache;
 use ground::Ground;
 use harbor::Harbor;
+use items::{Items, Seeded};
 use launcher::{Ahead, Launcher};
+use negative::NodeSpace;
 use operators::Operators;
 use std::panic::resume_unwind;
 use std::rc::Rc;
@@ -51,8 +55,10 @@ pub struct Prepared {
     pub layouts: Vec<Arc<Layout>>,
     /// Features of the rows that the first layer reads.
     pub input: Input,
-    /// Which items of this rank the batch computes, in the order of its targets.
+    /// Which items of this rank the batch computes; where they are nodes, in the order of its targets.
     pub items: Vec<u32>,
+    /// Where items are links: how they pair the targets.
+    pub links: Option<LinkBatch>,
 }
 
 /// What drawing the batches of an epoch took.
@@ -109,18 +115,23 @@ struct Course<'a> {
     epoch: u64,
     steps: u32,
     /// Items in the order of this epoch.
-    order: &'a [u32],
+    order: Vec<u32>,
+    /// Nodes drawn by degree, where false links need them.
+    by_degree: Vec<u64>,
     batches: &'a Batches,
     rank: usize,
 }
 
 impl Course<'_> {
-    /// The items of a step, and the nodes to compute for them.
-    fn targets(&self, step: u32) -> (Vec<u32>, Vec<u64>) {
-        let range = self.batches.shares.range(self.rank, self.batches.size, u64::from(step));
-        let items = self.order[range].to_vec();
-        let targets = items.iter().map(|&item| self.batches.nodes[item as usize]).collect();
-        (items, targets)
+    /// What a step computes.
+    fn seed(&self, step: u32) -> Seeded {
+        let batches = self.batches;
+        let range = batches.shares.range(self.rank, batches.size, u64::from(step));
+        let ground = &batches.ground;
+        let nodes = ground.part.starts().last().copied().unwrap_or(0);
+        let space = NodeSpace { nodes, by_degree: &self.by_degree };
+        let epoch = Key::new(ground.config.train.seed, Purpose::Negative).with(self.epoch);
+        batches.items.seed(self.order[range].to_vec(), &ground.operators, space, epoch)
     }
 }
 
@@ -129,48 +140,27 @@ pub struct Batches {
     ground: Ground,
     shares: Shares,
     size: usize,
-    /// Global id of each item.
-    nodes: Vec<u64>,
-    labels: Labels,
+    items: Items,
     traffic: Traffic,
 }
 
-/// The labels of all items of a rank.
-enum Labels {
-    Classes(Vec<i64>),
-    Multi(usize, Vec<u8>),
-}
-
 impl Batches {
-    /// Sets sampling up on all ranks: deals out the training nodes, and fetches the rows that are kept.
+    /// Sets sampling up on all ranks: deals out what is trained on, and fetches the rows that are kept.
     pub fn agree(worker: &Worker, operators: Operators) -> Result<Self> {
         let (comm, part, config) = (&*worker.comm, &worker.part, &worker.config);
-        let targets = &worker.labelled;
-        let shares = Shares::agree(comm, targets.len())?;
-        let start = part.range().start;
-        let nodes = targets.iter().map(|&row| start + u64::from(row)).collect();
-        let nodes = shares.deal(comm, nodes, 1)?;
-        let labels = match part.labels() {
-            PartLabels::Multi(values) => {
-                let width = part.classes();
-                let row = |row: &u32| values[*row as usize * width..][..width].iter().copied();
-                Labels::Multi(width, shares.deal(comm, targets.iter().flat_map(row).collect(), width)?)
-            }
-            PartLabels::Classes(values) => {
-                let classes = targets.iter().map(|&row| values[row as usize]).collect();
-                Labels::Classes(shares.deal(comm, classes, 1)?)
-            }
-            PartLabels::None => Labels::Classes(Vec::new()),
+        let (items, shares) = match &worker.links {
+            Some(task) => Items::links(worker, &task.train)?,
+            None => Items::nodes(worker)?,
         };
         let kept = (config.exchange.cache * part.halo().len() as f64).round() as usize;
-        let kept = cache::hottest(part, targets, &config.train.fanouts, kept);
+        let kept = cache::hottest(part, &worker.starting_rows(), &config.train.fanouts, kept);
         let features = Scaled::of(part, config.data.features);
         let cache = Cache::fill(comm, part, &features, rows::form_of(part), &kept)?;
         let (part, config) = (Arc::clone(part), Arc::clone(config));
         let originals = Arc::clone(&worker.originals);
         let ground = Ground::new(part, originals, config, operators, worker.tape.pool.clone(), cache);
         let size = ground.config.train.batch_size;
-        Ok(Self { ground, shares, size, nodes, labels, traffic: Traffic::default() })
+        Ok(Self { ground, shares, size, items, traffic: Traffic::default() })
     }
 
     /// How many items there are on all ranks in a step.
@@ -178,18 +168,9 @@ impl Batches {
         self.shares.in_step(self.size, u64::from(step))
     }
 
-    /// The labels of the targets of a batch.
-    pub fn labels(&self, prepared: &Prepared) -> TargetLabels {
-        let items = &prepared.items;
-        match &self.labels {
-            Labels::Classes(classes) => {
-                TargetLabels::classes(items.iter().map(|&item| classes[item as usize]).collect())
-            }
-            Labels::Multi(width, labels) => {
-                let row = |item: &u32| labels[*item as usize * width..][..*width].iter().copied();
-                TargetLabels::multi(items.len(), items.iter().flat_map(row).collect())
-            }
-        }
+    /// The labels of the targets of a batch; none where links are predicted.
+    pub fn labels(&self, prepared: &Prepared) -> Option<TargetLabels> {
+        self.items.labels(&prepared.items)
     }
 
     /// Bytes of rows that are kept of other parts, and how many rows that is.
@@ -208,7 +189,7 @@ impl Batches {
 
     /// The order of this rank's items in an epoch.
     fn order(&self, rank: usize, epoch: u64) -> Vec<u32> {
-        let mut order: Vec<u32> = (0..self.nodes.len() as u32).collect();
+        let mut order: Vec<u32> = (0..self.items.len() as u32).collect();
         let key = Key::new(self.ground.config.train.seed, Purpose::Shuffle).with(epoch).with(rank as u64);
         self.ground.operators.seeds.order(&mut order, key);
         order
@@ -221,8 +202,7 @@ impl Batches {
         epoch: u64,
         mut train: impl FnMut(Prepared) -> Result<()>,
     ) -> Result<Loading> {
-        let order = self.order(comm.rank(), epoch);
-        let course = self.course(comm, epoch, &order);
+        let course = self.course(comm, epoch)?;
         self.traffic.begin();
         let mut launcher = Ahead(1);
         let mut harbor = Harbor::new(comm, &self.ground, &course, &self.traffic, &mut launcher, None);
@@ -241,8 +221,7 @@ impl Batches {
         train: impl FnMut(Prepared) -> Result<()>,
     ) -> Result<Loading> {
         let comm: &Comm = comm;
-        let order = self.order(comm.rank(), epoch);
-        let course = self.course(comm, epoch, &order);
+        let course = self.course(comm, epoch)?;
         self.traffic.begin();
         let (out, ready) = channel();
         let harbor = Harbor::new(comm, &self.ground, &course, &self.traffic, launcher, Some(out));
@@ -294,8 +273,15 @@ impl Batches {
         Head::new(What::Wake, 0, 0, 0).send(comm, comm.rank(), &[])
     }
 
-    fn course<'a>(&'a self, comm: &Comm, epoch: u64, order: &'a [u32]) -> Course<'a> {
+    fn course(&self, comm: &Comm, epoch: u64) -> Result<Course<'_>> {
         let steps = self.shares.steps(self.size) as u32;
-        Course { epoch, steps, order, batches: self, rank: comm.rank() }
+        let needs_degrees =
+            matches!(self.items, Items::Links { .. }) && self.ground.operators.negatives.needs_degrees();
+        let by_degree = match needs_degrees {
+            true => items::draw_by_degree(comm, &self.ground.part, self.ground.config.train.seed, epoch)?,
+            false => Vec::new(),
+        };
+        let (order, rank) = (self.order(comm.rank(), epoch), comm.rank());
+        Ok(Course { epoch, steps, order, by_degree, batches: self, rank })
     }
 }

@@ -5,8 +5,10 @@
 //! An operator is a function of what it is given: it keeps no state and asks no clock, so that a batch is the same
 //! whenever and wherever it is drawn.
 
+use super::negative::{self, Negatives};
 use crate::Result;
 use crate::run::RunConfig;
+use archipelago_graph::Link;
 use archipelago_graph::random::Key;
 use archipelago_graph::sample::{self, Sampler};
 use std::sync::Arc;
@@ -24,6 +26,22 @@ pub struct Shuffled;
 impl Seeds for Shuffled {
     fn order(&self, order: &mut [u32], key: Key) {
         key.shuffle(order);
+    }
+}
+
+/// Which links are true? Made of the links that are an epoch's turn.
+pub trait Positives: Send + Sync {
+    /// The true links of a step that trains on `seeds`; `key` is that of the epoch.
+    fn links(&self, seeds: &[Link], key: Key) -> Vec<Link>;
+}
+
+/// Every edge is a true link itself.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Edges;
+
+impl Positives for Edges {
+    fn links(&self, seeds: &[Link], _: Key) -> Vec<Link> {
+        seeds.to_vec()
     }
 }
 
@@ -55,6 +73,10 @@ impl Fetch for Plain {
 pub struct Operators {
     /// The order of items.
     pub seeds: Arc<dyn Seeds>,
+    /// True links, where links are predicted.
+    pub positives: Arc<dyn Positives>,
+    /// False links, where links are predicted.
+    pub negatives: Arc<dyn Negatives>,
     /// One hop of a neighbourhood.
     pub hop: Arc<dyn Sampler>,
     /// Features.
@@ -66,6 +88,13 @@ impl Operators {
     pub fn of(config: &RunConfig) -> Result<Self> {
         let options = sample::Options { fanouts: config.train.fanouts.clone() };
         let hop = (sample::find(&config.train.sampler)?.build)(&options)?;
-        Ok(Self { seeds: Arc::new(Shuffled), hop: Arc::from(hop), fetch: Arc::new(Plain) })
+        let negatives = (negative::find(&config.train.negative_sampler)?.build)();
+        Ok(Self {
+            seeds: Arc::new(Shuffled),
+            positives: Arc::new(Edges),
+            negatives: Arc::from(negatives),
+            hop: Arc::from(hop),
+            fetch: Arc::new(Plain),
+        })
     }
 }

@@ -5,6 +5,7 @@
 //! all hops are drawn and all rows are here, the batch is filled.
 
 use super::ground::Ground;
+use super::items::{LinkBatch, Seeded};
 use super::recent::{Index, Table};
 use super::rows::{RowSet, Words};
 use super::wire::{Head, What, garbled};
@@ -71,6 +72,7 @@ pub(super) struct Underway {
     pub step: u32,
     pub begun: Instant,
     items: Vec<u32>,
+    links: Option<LinkBatch>,
     draft: Draft,
     hop: usize,
     question: Option<Question>,
@@ -87,13 +89,15 @@ pub(super) struct Underway {
 }
 
 impl Underway {
-    /// Begins the batch of `step`, which computes `targets` (global ids).
-    pub fn begin(ground: &Ground, mut draft: Draft, step: u32, items: Vec<u32>, targets: &[u64]) -> Self {
-        draft.begin(&ground.part, targets);
+    /// Begins the batch of `step`.
+    pub fn begin(ground: &Ground, mut draft: Draft, step: u32, seeded: Seeded) -> Self {
+        draft.begin(&ground.part, &seeded.targets);
+        draft.exclude(&ground.part, seeded.excluded);
         Self {
             step,
             begun: Instant::now(),
-            items,
+            items: seeded.items,
+            links: seeded.links,
             draft,
             hop: 0,
             question: None,
@@ -318,7 +322,8 @@ impl Underway {
             Arc::new(Layout::new(Arc::clone(block), Arc::clone(&nodes), degrees, Routes::default()))
         });
         let layouts = layouts.collect();
-        (Prepared { step: self.step, layouts, input, items: self.items }, table, self.draft)
+        let prepared = Prepared { step: self.step, layouts, input, items: self.items, links: self.links };
+        (prepared, table, self.draft)
     }
 
     fn count(&self, batch: &Batch, loading: &mut Loading) {

@@ -7,11 +7,12 @@
 //! Messages per step and rank: two per layer after the first and neighbouring rank, and one all-reduce.
 
 use super::{Behavior, Entry, EpochOutcome, Strategy};
-use crate::Result;
 use crate::batch::Loading;
 use crate::boundary::Exact;
 use crate::model::Pass;
+use crate::run::{RunConfig, Task};
 use crate::worker::{TargetLabels, Worker};
+use crate::{Error, Result};
 use archipelago_comm::Phase;
 use std::rc::Rc;
 
@@ -20,13 +21,22 @@ pub(super) const ENTRY: Entry = Entry {
     summary: "full batch, exact exchange in every layer, summed gradients",
     paper: "the baseline of all seven systems",
     behavior: Behavior { exact: true, global_batch: true, distributed: true, ranks_equal: true },
-    check: |_, _| Ok(()),
+    check,
     build: |worker| {
         let labels = TargetLabels::of(&worker.part, &worker.order[..worker.targets]);
         let boundary = Exact::new(Rc::clone(&worker.comm), worker.config.exchange.overlap);
         Ok(Box::new(Full { boundary, labels }))
     },
 };
+
+fn check(config: &RunConfig, _: u32) -> Result<()> {
+    if config.train.task == Task::Link {
+        let message = "expected `node` with strategy `full`, found `link`";
+        return Err(Error::config(config.place("train.task"), "train.task", message)
+            .with_hint("use strategy `mini` on one part, `distdgl` or `bytegnn` on several"));
+    }
+    Ok(())
+}
 
 struct Full {
     boundary: Exact,

@@ -3,10 +3,13 @@
 use super::EpochOutcome;
 use crate::batch::launcher::Launcher;
 use crate::batch::operators::Operators;
-use crate::batch::{Batches, Loading, Prepared};
+use crate::batch::{Batches, LinkBatch, Loading, Prepared, negative};
 use crate::boundary::Pulled;
+use crate::decoder::{DECODERS, Pairs};
+use crate::links::LinkTask;
 use crate::model::Pass;
 use crate::run::RunConfig;
+use crate::tape::{Tape, Var};
 use crate::worker::Worker;
 use crate::{Error, Result};
 use archipelago_comm::Phase;
@@ -21,7 +24,12 @@ pub(super) fn check(config: &RunConfig) -> Result<()> {
         return Err(Error::config(config.place("train.fanouts"), "train.fanouts", message)
             .with_hint("fan-outs count from the targets outward; -1 takes all neighbours"));
     }
-    config.check_name("train.sampler", &sample::SAMPLERS.iter().map(|entry| entry.name).collect::<Vec<_>>())
+    let samplers: Vec<_> = sample::SAMPLERS.iter().map(|entry| entry.name).collect();
+    let decoders: Vec<_> = DECODERS.iter().map(|entry| entry.name).collect();
+    let negatives: Vec<_> = negative::NEGATIVES.iter().map(|entry| entry.name).collect();
+    config.check_name("train.sampler", &samplers)?;
+    config.check_name("train.decoder", &decoders)?;
+    config.check_name("train.negative_sampler", &negatives)
 }
 
 /// One rank's batches, and the step that is made of each.
@@ -68,11 +76,22 @@ impl OwnBatch {
         let mut boundary = Pulled::new(Rc::clone(&worker.comm));
         let pass = Pass { layouts: &prepared.layouts, input, statics: None, keep_embeddings: false };
         let scores = worker.model.forward(&mut worker.tape, &mut boundary, pass)?.output;
-        let labels = self.batches.labels(prepared);
         let count = self.batches.in_step(prepared.step);
-        let loss = worker.tape.loss(scores, labels.goal(), worker.loss_weight(count));
+        let loss = match (self.batches.labels(prepared), &worker.links, &prepared.links) {
+            (Some(labels), ..) => worker.tape.loss(scores, labels.goal(), worker.loss_weight(count)),
+            (None, Some(task), Some(links)) => link_loss(&mut worker.tape, task, links, scores, count),
+            _ => 0.0,
+        };
         worker.tape.backward(&mut boundary)?;
         worker.tape.reset();
         Ok(loss * count as f64 / worker.all_targets.max(1) as f64)
     }
+}
+
+/// The loss of the links of a batch, whose ends are `rows`; there are `count` true ones on all ranks.
+fn link_loss(tape: &mut Tape, task: &LinkTask, links: &LinkBatch, rows: Var, count: u64) -> f64 {
+    let pairs = Pairs { left: &links.left, right: &links.right, kinds: &links.kinds };
+    let scores = task.scorer.scores(tape, rows, pairs);
+    let weight = (1.0 / count.max(1) as f64) as f32;
+    tape.link_loss(scores, links.positives, links.negatives, task.loss, weight)
 }
