@@ -4,6 +4,7 @@
 //! numbers that all ranks share, so all ranks make the same one in the same epoch.
 
 use crate::batch::Loading;
+use crate::batch::operators::Operators;
 use crate::checkpoint::{Checkpoint, Slot, State, Totals, weights_sha256};
 use crate::event::{
     BytesSent, EpochReport, Evaluation, Event, MemoryNeed, Observer, Sampling, Started, Summary,
@@ -44,6 +45,8 @@ pub struct Run<'a> {
     pub resume: Option<Checkpoint>,
     /// The processes that share the work; the first one listens, answers and writes.
     pub job: Job,
+    /// Operators that batches are drawn with; none for those that the run file names.
+    pub operators: Option<Operators>,
 }
 
 /// How a run ended.
@@ -66,7 +69,9 @@ impl Run<'_> {
         let mut endings = self.launch(|comm| {
             let part = self.part(&comm)?;
             let global = entry.behavior.global_batch;
-            let worker = Worker::new(Rc::new(comm), part, Arc::clone(&self.config), pool.clone(), global)?;
+            let mut worker =
+                Worker::new(Rc::new(comm), part, Arc::clone(&self.config), pool.clone(), global)?;
+            worker.operators = self.operators.clone();
             let strategy = (entry.build)(&worker)?;
             Session::new(self, worker, strategy)?.run()
         })?;

@@ -1,6 +1,7 @@
 //! What one rank holds, and the verb that every strategy ends a step with.
 
 use crate::agree::SumGradients;
+use crate::batch::operators::Operators;
 use crate::feature;
 use crate::links::{self, LinkShares, LinkTask};
 use crate::model::{self, Model, ModelShape};
@@ -50,7 +51,9 @@ pub struct Worker {
     pub global_batch: bool,
     /// Labelled training nodes of this rank; in a global batch the first rows of `order`.
     pub targets: usize,
-    /// Labelled training nodes of all ranks.
+    /// Operators that batches are drawn with; none for those that the run file names.
+    pub operators: Option<Operators>,
+    /// Labelled training nodes (or links to learn from) of all ranks.
     pub all_targets: u64,
     schedule: Schedule,
     agreement: SumGradients,
@@ -106,6 +109,7 @@ impl Worker {
             targets,
             labelled,
             links,
+            operators: None,
             global_batch,
             all_targets: counts[0],
             agreement: SumGradients::default(),

@@ -244,6 +244,7 @@ fn predictions(store: &archipelago_graph::Store, config: &Arc<RunConfig>) -> Vec
         stop: &stop,
         resume: None,
         job: Job::alone(),
+        operators: None,
     };
     run.train().unwrap();
     let last = Checkpoint::load(folder.path(), Slot::Last).unwrap();
@@ -281,6 +282,7 @@ fn oracle_9_an_interrupted_and_resumed_run_ends_in_the_same_bits() {
             stop: &stop,
             resume: None,
             job: Job::alone(),
+            operators: None,
         };
         // The stop is agreed on in the epoch after the one that was heard of.
         assert_eq!(run.train().unwrap(), Ending::Interrupted { epoch: 4 });

@@ -94,6 +94,7 @@ impl Trained {
             stop: interrupt::stop_flag(),
             resume: None,
             job,
+            operators: None,
         }
     }
 }

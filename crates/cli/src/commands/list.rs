@@ -10,6 +10,7 @@ use archipelago_graph::partition::{Entry, Memory, PARTITIONERS};
 use archipelago_graph::read::FORMATS;
 use archipelago_graph::sample::SAMPLERS;
 use archipelago_graph::synthetic::GENERATORS;
+use archipelago_train::batch::negative::NEGATIVES;
 use archipelago_train::decoder::DECODERS;
 use archipelago_train::model::MODELS;
 use archipelago_train::strategy::STRATEGIES;
@@ -42,6 +43,7 @@ enum Kind {
     Decoders,
     Partitioners,
     Samplers,
+    Negatives,
     Formats,
     Transports,
     Generators,
@@ -136,6 +138,7 @@ impl Kind {
             Self::Decoders => "decoders",
             Self::Partitioners => "partitioners",
             Self::Samplers => "samplers",
+            Self::Negatives => "negatives",
             Self::Formats => "formats",
             Self::Transports => "transports",
             Self::Generators => "generators",
@@ -157,7 +160,8 @@ impl Kind {
             Self::Models => "archi train --model NAME",
             Self::Decoders => "archi train --set train.decoder=NAME",
             Self::Partitioners => "archi partition --method NAME",
-            Self::Samplers => "chosen by the strategy",
+            Self::Samplers => "archi train --set train.sampler=NAME",
+            Self::Negatives => "archi train --set train.negative_sampler=NAME",
             Self::Formats => "recognised, or --from NAME",
             Self::Transports => "chosen by how archi is started",
             Self::Generators => "archi generate NAME",
@@ -172,6 +176,7 @@ impl Kind {
             Self::Decoders => DECODERS.iter().map(|e| line(e.name, e.summary, e.paper)).collect(),
             Self::Partitioners => PARTITIONERS.iter().map(Line::partitioner).collect(),
             Self::Samplers => SAMPLERS.iter().map(|e| line(e.name, e.summary, e.paper)).collect(),
+            Self::Negatives => NEGATIVES.iter().map(|e| line(e.name, e.summary, e.paper)).collect(),
             Self::Formats => FORMATS.iter().map(|e| line(e.name, e.summary, "")).collect(),
             Self::Transports => {
                 TRANSPORTS.iter().filter(|e| e.available()).map(|e| line(e.name, e.summary, "")).collect()

@@ -191,6 +191,7 @@ impl Folder {
             stop: interrupt::stop_flag(),
             resume: None,
             job,
+            operators: None,
         };
         run.resume = team::together(&job, deadline, |_| self.last_checkpoint(&run))?;
         let ending = run.train();

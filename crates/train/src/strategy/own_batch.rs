@@ -39,7 +39,11 @@ pub(super) struct OwnBatch {
 
 impl OwnBatch {
     pub fn new(worker: &Worker) -> Result<Self> {
-        Ok(Self { batches: Batches::agree(worker, Operators::of(&worker.config)?)? })
+        let operators = match &worker.operators {
+            Some(operators) => operators.clone(),
+            None => Operators::of(&worker.config)?,
+        };
+        Ok(Self { batches: Batches::agree(worker, operators)? })
     }
 
     /// One epoch; without a launcher each batch is drawn when the last one is done, which only a rank that is alone

@@ -115,6 +115,7 @@ pub fn train(store: &Store, config: &Arc<RunConfig>) -> archipelago_train::event
         stop: &stop,
         resume: None,
         job: Job::alone(),
+        operators: None,
     };
     match run.train().unwrap() {
         Ending::Finished(summary) => *summary,
