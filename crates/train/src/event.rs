@@ -163,8 +163,10 @@ pub struct Sampling {
     pub hit_rate: Option<f64>,
     /// Share of the remote ones that the batch before had pulled; absent where there are none.
     pub reuse_rate: Option<f64>,
-    /// Processor seconds of the samplers, without the kernel threads that helped them.
-    pub sample_secs: f64,
+    /// Processor seconds of the samplers for drawing edges, without the kernel threads that helped them.
+    pub draw_secs: f64,
+    /// The same for features: asking, giving, copying.
+    pub fetch_secs: f64,
     /// Seconds in which samplers had nothing to do, mean over ranks.
     pub sampler_stall_secs: f64,
     /// Seconds in which training waited for a batch, mean over ranks.

@@ -374,12 +374,14 @@ impl<'a> Session<'a> {
             drawn.cached_rows,
             drawn.reused_rows,
             drawn.queue,
-            micros(drawn.sample_secs),
+            micros(drawn.draw_secs),
+            micros(drawn.fetch_secs),
             micros(drawn.sampler_stall_secs),
             micros(drawn.trainer_stall_secs),
         ];
         comm.all_reduce_sum_u64(&mut sums, Kind::Control)?;
-        let [batches, edges, rows, remote_rows, cached, reused, queue, sampled, idle, waited] = sums;
+        let [batches, edges, rows, remote_rows, cached, reused, queue, drawing, fetching, idle, waited] =
+            sums;
         let share = |rows: u64| (remote_rows > 0).then(|| rows as f64 / remote_rows as f64);
         let (ranks, hosts) = (comm.size() as f64, comm.process_of(comm.size() - 1) as f64 + 1.0);
         let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get()) as f64;
@@ -390,7 +392,8 @@ impl<'a> Session<'a> {
             remote_rows,
             hit_rate: share(cached),
             reuse_rate: share(reused),
-            sample_secs: sampled as f64 * 1e-6,
+            draw_secs: drawing as f64 * 1e-6,
+            fetch_secs: fetching as f64 * 1e-6,
             sampler_stall_secs: idle as f64 * 1e-6 / ranks,
             trainer_stall_secs: waited as f64 * 1e-6 / ranks,
             queue_mean: queue as f64 / batches as f64,

@@ -39,6 +39,14 @@ enum Work {
 }
 
 impl Job {
+    /// Whether it is about features; else it is about edges.
+    fn fetches(&self) -> bool {
+        match &self.work {
+            Work::Own(task) => matches!(task, Task::Fetch | Task::Fill),
+            Work::Serve(_, frame) => Head::read(frame).is_ok_and(|(head, _)| head.what == What::Want),
+        }
+    }
+
     fn rank(&self) -> (u32, u64, u64) {
         (self.step, self.cost, self.number)
     }
@@ -189,7 +197,7 @@ impl<'a> Harbor<'a> {
         let underway = Underway::begin(self.ground, draft, step, seeded);
         self.underway.insert(step, underway);
         self.post(step, [Task::Fetch, Task::Hop]);
-        self.loading.sample_secs += thread_cpu_seconds() - started;
+        self.loading.draw_secs += thread_cpu_seconds() - started;
     }
 
     /// Puts tasks of a batch on the list, unless it is not its turn for them: then they are posted when it is.
@@ -217,6 +225,7 @@ impl<'a> Harbor<'a> {
     fn work(&mut self) -> Result<bool> {
         let Some(Reverse(job)) = self.jobs.pop() else { return Ok(false) };
         let started = thread_cpu_seconds();
+        let fetches = job.fetches();
         match job.work {
             Work::Serve(from, frame) => self.serve(from, &frame)?,
             Work::Own(Task::Fetch) => self.fetch(job.step)?,
@@ -227,7 +236,11 @@ impl<'a> Harbor<'a> {
                 self.post(job.step, tasks);
             }
         }
-        self.loading.sample_secs += thread_cpu_seconds() - started;
+        let taken = thread_cpu_seconds() - started;
+        match fetches {
+            true => self.loading.fetch_secs += taken,
+            false => self.loading.draw_secs += taken,
+        }
         Ok(true)
     }
 

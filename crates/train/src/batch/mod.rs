@@ -78,8 +78,10 @@ pub struct Loading {
     pub queue: u64,
     /// Batches.
     pub batches: u64,
-    /// Processor seconds of the sampler.
-    pub sample_secs: f64,
+    /// Processor seconds of the sampler for drawing edges and making blocks of them.
+    pub draw_secs: f64,
+    /// Processor seconds of the sampler for features: asking, giving, copying.
+    pub fetch_secs: f64,
     /// Seconds in which the sampler had nothing to do.
     pub sampler_stall_secs: f64,
     /// Seconds in which training waited for a batch.
