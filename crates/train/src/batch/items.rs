@@ -21,7 +21,7 @@ pub(super) enum Items {
         labels: Labels,
     },
     /// Links that are told from false ones.
-    Links { links: Vec<Link>, undirected: bool, negatives: usize },
+    Links { links: Vec<Link>, undirected: bool, negatives: usize, excluded: bool },
 }
 
 /// The labels of all items of a rank.
@@ -86,7 +86,8 @@ impl Items {
         let shares = Shares::agree(&worker.comm, links.len())?;
         let links = shares.deal(&worker.comm, links.to_vec(), 1)?;
         let (undirected, negatives) = (worker.part.undirected(), worker.config.train.negatives);
-        Ok((Self::Links { links, undirected, negatives }, shares))
+        let excluded = worker.config.train.exclude_targets;
+        Ok((Self::Links { links, undirected, negatives, excluded }, shares))
     }
 
     /// How many items there are on this rank.
@@ -104,12 +105,12 @@ impl Items {
                 let targets = items.iter().map(|&item| nodes[item as usize]).collect();
                 Seeded { items, targets, ..Seeded::default() }
             }
-            Self::Links { links, undirected, negatives } => {
+            Self::Links { links, undirected, negatives, excluded } => {
                 let seeds: Vec<Link> = items.iter().map(|&item| links[item as usize]).collect();
                 let positives = operators.positives.links(&seeds, epoch);
                 let drawn = operators.negatives.draw(space, &positives, *negatives, epoch);
                 let (targets, links) = pair_up(&positives, &drawn, *negatives);
-                let excluded = excluded(&positives, *undirected);
+                let excluded = if *excluded { predicted(&positives, *undirected) } else { Vec::new() };
                 Seeded { items, targets, links: Some(links), excluded }
             }
         }
@@ -132,7 +133,7 @@ impl Items {
 }
 
 /// Edges that a batch must not read: those it predicts, and their reverse where every edge has one.
-fn excluded(positives: &[Link], undirected: bool) -> Vec<(u64, u64)> {
+fn predicted(positives: &[Link], undirected: bool) -> Vec<(u64, u64)> {
     let there = positives.iter().map(|link| (link.source, link.target));
     let back = positives.iter().filter(|_| undirected).map(|link| (link.target, link.source));
     there.chain(back).collect()
@@ -197,7 +198,7 @@ mod tests {
         assert_eq!(batch.left, [0, 1, 0, 0, 1, 1]);
         assert_eq!(batch.right, [1, 2, 0, 3, 2, 4]);
         assert_eq!(batch.kinds, [1, 0, 1, 1, 0, 0]);
-        assert_eq!(excluded(&positives, false), [(10, 20), (20, 30)]);
-        assert_eq!(excluded(&positives, true).len(), 4);
+        assert_eq!(predicted(&positives, false), [(10, 20), (20, 30)]);
+        assert_eq!(predicted(&positives, true).len(), 4);
     }
 }

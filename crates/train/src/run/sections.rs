@@ -280,6 +280,8 @@ section! {
         negatives: usize = 1,
         /// Where false links come from: uniform, degree, in-batch
         negative_sampler: String = "uniform".into(),
+        /// No message passes along the links that a batch predicts; `false` leaks them, to see what that does
+        exclude_targets: bool = true,
         /// False links per true one in evaluation
         eval_negatives: usize = 100,
         /// What scores of links are
