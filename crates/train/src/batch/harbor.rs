@@ -241,6 +241,10 @@ impl<'a> Harbor<'a> {
 
     /// Asks for rows of a batch; once it has asked for all, it is the next one's turn.
     fn fetch(&mut self, step: u32) -> Result<()> {
+        // A task may stand on the list several times: the first to run has asked for what the others would.
+        if step != self.fetched {
+            return Ok(());
+        }
         let Some(batch) = self.underway.get_mut(&step) else { return Ok(()) };
         batch.fetch(self.ground, self.comm, &self.last_index)?;
         if !batch.is_fetched(self.ground) {
@@ -250,7 +254,7 @@ impl<'a> Harbor<'a> {
             self.last_index = batch.index();
         }
         self.fetched += 1;
-        if self.underway.get(&self.fetched).is_some_and(Underway::has_new_rows) {
+        if self.underway.contains_key(&self.fetched) {
             self.post(self.fetched, [Task::Fetch]);
         }
         self.fill_if_complete(step);

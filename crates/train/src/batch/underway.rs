@@ -249,14 +249,9 @@ impl Underway {
         Ok(())
     }
 
-    /// Whether there are rows that were not asked for yet.
-    pub fn has_new_rows(&self) -> bool {
-        self.fetched < self.draft.nodes().len()
-    }
-
     /// Whether all rows of the batch have been asked for.
     pub fn is_fetched(&self, ground: &Ground) -> bool {
-        self.is_drawn(ground) && self.question.is_none() && !self.has_new_rows()
+        self.is_drawn(ground) && self.question.is_none() && self.fetched == self.draft.nodes().len()
     }
 
     /// Whether everything is here.
