@@ -34,7 +34,7 @@ use ground::Ground;
 use harbor::Harbor;
 use launcher::{Ahead, Launcher};
 use operators::Operators;
-use std::panic::resume_unwind;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, channel};
@@ -247,17 +247,21 @@ impl Batches {
         let (out, ready) = channel();
         let harbor = Harbor::new(comm, &self.ground, &course, &self.traffic, launcher, Some(out));
         thread::scope(|scope| {
-            let sampler = thread::Builder::new().name("sampler".into()).spawn_scoped(scope, || harbor.run());
+            let sampler =
+                thread::Builder::new().name("sampler".into()).spawn_scoped(scope, || draw_all(comm, harbor));
             let sampler = sampler.map_err(|error| {
                 Error::from(archipelago_graph::Error::usage(format!("no thread for a sampler: {error}")))
             })?;
-            let trained = self.train_all(comm, course.steps, &ready, train);
-            if trained.is_err() {
+            let training = AssertUnwindSafe(|| self.train_all(comm, course.steps, &ready, train));
+            let trained = catch_unwind(training);
+            if !matches!(trained, Ok(Ok(_))) {
                 self.traffic.stop.store(true, Ordering::Release);
-                self.wake(comm)?;
+                // Where nothing can be sent any more, the sampler has ended too.
+                self.wake(comm).unwrap_or_default();
             }
             self.traffic.arena().clear();
             let drawn = sampler.join().unwrap_or_else(|panic| resume_unwind(panic));
+            let trained = trained.unwrap_or_else(|panic| resume_unwind(panic));
             // A sampler that failed is why training ran out of batches, so its error comes first.
             let loading = drawn?;
             let trainer_stall_secs = trained?;
@@ -297,5 +301,24 @@ impl Batches {
     fn course<'a>(&'a self, comm: &Comm, epoch: u64, order: &'a [u32]) -> Course<'a> {
         let steps = self.shares.steps(self.size) as u32;
         Course { epoch, steps, order, batches: self, rank: comm.rank() }
+    }
+}
+
+/// Runs a sampler to its end. If it fails, all ranks end at once: they wait for its answers, and its own trainer waits
+/// for them.
+fn draw_all(comm: &Comm, harbor: Harbor<'_>) -> Result<Loading> {
+    let drawn = catch_unwind(AssertUnwindSafe(|| harbor.run()));
+    match drawn {
+        Ok(Ok(loading)) => Ok(loading),
+        Ok(Err(error)) => {
+            comm.abort(error.to_string());
+            Err(error)
+        }
+        Err(panic) => {
+            let text = panic.downcast_ref::<&str>().copied();
+            let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+            comm.abort(format!("panicked: {}", text.unwrap_or("no message")));
+            resume_unwind(panic)
+        }
     }
 }
