@@ -89,8 +89,11 @@ pub(super) struct Harbor<'a> {
     last_rows: Option<Table>,
     last_begin: Instant,
     sample_ms: f64,
-    finished_peers: usize,
+    /// Which ranks will ask nothing more.
+    finished: Vec<bool>,
     said_done: bool,
+    /// When a message came last.
+    heard: Instant,
     drafts: Vec<Draft>,
     loading: Loading,
 }
@@ -122,8 +125,9 @@ impl<'a> Harbor<'a> {
             last_rows: None,
             last_begin: Instant::now(),
             sample_ms: 0.0,
-            finished_peers: 0,
+            finished: vec![false; comm.size()],
             said_done: false,
+            heard: Instant::now(),
             drafts: Vec::new(),
             loading: Loading::default(),
         }
@@ -299,9 +303,10 @@ impl<'a> Harbor<'a> {
     fn hear(&mut self, from: usize, frame: Frame) -> Result<()> {
         let (head, words) = Head::read(&frame)?;
         let ground = self.ground;
+        self.heard = Instant::now();
         match head.what {
             What::Wake => {}
-            What::Done => self.finished_peers += 1,
+            What::Done => self.finished[from] = true,
             What::Ask => {
                 let cost = ground.operators.hop.expected(words.len(), head.hop as usize);
                 self.push(head.step, cost as u64, Work::Serve(from, frame));
@@ -336,6 +341,12 @@ impl<'a> Harbor<'a> {
                 return Err(self.comm.overdue(peer, &what, batch.waiting_since).into());
             }
         }
+        // Once training has taken the last batch, the other ranks have drawn theirs, or will at once.
+        let all_taken = self.traffic.taken.load(Ordering::Acquire) == self.course.steps;
+        if all_taken && self.heard.elapsed() > self.comm.deadline() {
+            let peer = self.finished.iter().position(|finished| !finished).unwrap_or(self.comm.rank());
+            return Err(self.comm.overdue(peer, &"the end of its sampling", self.heard).into());
+        }
         let patience = match self.begun < self.course.steps {
             true => self.launcher.patience(),
             false => Duration::from_secs(1),
@@ -351,11 +362,12 @@ impl<'a> Harbor<'a> {
             return Ok(());
         }
         self.said_done = true;
+        self.finished[self.comm.rank()] = true;
         let peers = (0..self.comm.size()).filter(|&peer| peer != self.comm.rank());
         peers.into_iter().try_for_each(|peer| Head::new(What::Done, 0, 0, 0).send(self.comm, peer, &[]))
     }
 
     fn is_over(&self) -> bool {
-        self.said_done && self.finished_peers + 1 == self.comm.size()
+        self.finished.iter().all(|&finished| finished)
     }
 }
