@@ -265,6 +265,8 @@ impl Batches {
             // A sampler that failed is why training ran out of batches, so its error comes first.
             let loading = drawn?;
             let trainer_stall_secs = trained?;
+            // A question of the next epoch must not meet a sampler of this one: its draws would be those of this one.
+            comm.barrier()?;
             Ok(Loading { trainer_stall_secs, batches: u64::from(course.steps), ..loading })
         })
     }
