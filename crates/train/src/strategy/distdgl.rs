@@ -12,6 +12,7 @@ use super::own_batch::{self, OwnBatch};
 use super::{Behavior, Entry, EpochOutcome, Strategy};
 use crate::Result;
 use crate::batch::launcher::Ahead;
+use crate::batch::operators::Operators;
 use crate::worker::Worker;
 
 pub(super) const ENTRY: Entry = Entry {
@@ -20,8 +21,12 @@ pub(super) const ENTRY: Entry = Entry {
     paper: "Zheng et al., DistDGL, IA3 2020",
     behavior: Behavior { exact: false, global_batch: false, distributed: true, ranks_equal: true },
     check: |config, _| own_batch::check(config),
-    build: |worker| Ok(Box::new(DistDgl(OwnBatch::new(worker)?))),
+    build: |worker| with_operators(worker, Operators::of(&worker.config)?),
 };
+
+pub(super) fn with_operators(worker: &Worker, operators: Operators) -> Result<Box<dyn Strategy>> {
+    Ok(Box::new(DistDgl(OwnBatch::with_operators(worker, operators)?)))
+}
 
 struct DistDgl(OwnBatch);
 

@@ -11,6 +11,7 @@ mod distdgl;
 mod bytegnn;
 
 use crate::batch::Loading;
+use crate::batch::operators::Operators;
 use crate::checkpoint::Checkpoint;
 use crate::model;
 use crate::run::RunConfig;
@@ -74,6 +75,34 @@ pub struct Entry {
 
 /// Every strategy that Archipelago knows.
 pub const STRATEGIES: &[Entry] = &[full::ENTRY, mini::ENTRY, distdgl::ENTRY, bytegnn::ENTRY];
+
+/// Strategy `distdgl` with batches that are drawn with `operators` instead of those that the run file names.
+///
+/// # Examples
+///
+/// Training nodes in the order of the store, every epoch alike:
+///
+/// ```no_run
+/// use archipelago_graph::random::Key;
+/// use archipelago_train::batch::operators::{Operators, Seeds};
+/// use archipelago_train::strategy::{Strategy, with_operators};
+/// use archipelago_train::worker::Worker;
+/// use std::sync::Arc;
+///
+/// struct InOrder;
+///
+/// impl Seeds for InOrder {
+///     fn order(&self, _: &mut [u32], _: Key) {}
+/// }
+///
+/// fn build(worker: &Worker) -> archipelago_train::Result<Box<dyn Strategy>> {
+///     let operators = Operators { seeds: Arc::new(InOrder), ..Operators::of(&worker.config)? };
+///     with_operators(worker, operators)
+/// }
+/// ```
+pub fn with_operators(worker: &Worker, operators: Operators) -> Result<Box<dyn Strategy>> {
+    distdgl::with_operators(worker, operators)
+}
 
 /// The strategy that `config` asks for, if all that it asks for can be done on `parts` parts.
 pub fn check(config: &RunConfig, parts: u32) -> Result<&'static Entry> {

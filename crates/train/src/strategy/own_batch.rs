@@ -31,7 +31,11 @@ pub(super) struct OwnBatch {
 
 impl OwnBatch {
     pub fn new(worker: &Worker) -> Result<Self> {
-        Ok(Self { batches: Batches::agree(worker, Operators::of(&worker.config)?)? })
+        Self::with_operators(worker, Operators::of(&worker.config)?)
+    }
+
+    pub fn with_operators(worker: &Worker, operators: Operators) -> Result<Self> {
+        Ok(Self { batches: Batches::agree(worker, operators)? })
     }
 
     /// One epoch; without a launcher each batch is drawn when the last one is done, which only a rank that is alone
