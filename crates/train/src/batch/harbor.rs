@@ -275,9 +275,9 @@ impl<'a> Harbor<'a> {
         let Some(batch) = self.underway.remove(&step) else { return };
         let begun = batch.begun;
         let last = self.last_rows.take();
-        let (epoch, arena) = (self.course.epoch, &mut self.traffic.arena());
+        let epoch = self.course.epoch;
         let (prepared, rows, draft) =
-            batch.fill(self.ground, epoch, last.as_ref(), arena, &mut self.loading);
+            batch.fill(self.ground, epoch, last.as_ref(), &mut self.traffic.arena(), &mut self.loading);
         self.last_rows = Some(rows);
         self.drafts.push(draft);
         let ms = begun.elapsed().as_secs_f64() * 1e3;
