@@ -335,11 +335,15 @@ impl<'a> Harbor<'a> {
     /// Waits for news, but not for ever for an answer.
     fn rest(&mut self) -> Result<()> {
         let started = Instant::now();
+        // Whoever is asked waits for nobody. So this complains before those who wait for this rank in turn, and who cannot
+        // know for whom.
+        let limit = self.comm.deadline().mul_f64(0.9);
+        let mut left = limit;
         for batch in self.underway.values() {
-            if let Some((peer, what)) = batch.waits_for()
-                && batch.waiting_since.elapsed() > self.comm.deadline()
-            {
-                return Err(self.comm.overdue(peer, &what, batch.waiting_since).into());
+            let Some((peer, what)) = batch.waits_for(self.comm.rank()) else { continue };
+            match limit.checked_sub(batch.waiting_since.elapsed()) {
+                Some(more) => left = left.min(more),
+                None => return Err(self.comm.overdue(peer, &what, batch.waiting_since).into()),
             }
         }
         // Once training has taken the last batch, the other ranks have drawn theirs, or will at once.
@@ -352,7 +356,7 @@ impl<'a> Harbor<'a> {
             true => self.launcher.patience(),
             false => Duration::from_secs(1),
         };
-        self.take_in(patience)?;
+        self.take_in(patience.min(left))?;
         self.loading.sampler_stall_secs += started.elapsed().as_secs_f64();
         Ok(())
     }

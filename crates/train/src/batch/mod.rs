@@ -26,7 +26,7 @@ use crate::tape::{Arena, Input, Matrix, Values};
 use crate::view::Layout;
 use crate::worker::{TargetLabels, Worker};
 use crate::{Error, Result};
-use archipelago_comm::Comm;
+use archipelago_comm::{Comm, Phase};
 use archipelago_graph::random::{Key, Purpose};
 use archipelago_graph::store::PartLabels;
 use cache::Cache;
@@ -241,6 +241,7 @@ impl Batches {
         train: impl FnMut(Prepared) -> Result<()>,
     ) -> Result<Loading> {
         let comm: &Comm = comm;
+        comm.enter(Phase { epoch: epoch as usize, step: 0, layer: 0, what: "sample" });
         let order = self.order(comm.rank(), epoch);
         let course = self.course(comm, epoch, &order);
         self.traffic.begin();

@@ -268,10 +268,10 @@ impl Underway {
     }
 
     /// Who has not answered yet, and with what; `None` when nobody is waited for.
-    pub fn waits_for(&self) -> Option<(usize, &'static str)> {
+    pub fn waits_for(&self, here: usize) -> Option<(usize, &'static str)> {
         let peer = |question: &Question| {
             let silent = |peer: &usize| !question.asked[*peer].rows.is_empty() && self.told[*peer].is_none();
-            (0..question.asked.len()).find(silent)
+            (0..question.asked.len()).filter(|&peer| peer != here).find(silent)
         };
         let edges = self.question.as_ref().filter(|_| self.missing_answers > 0).and_then(peer);
         let late = self.arrived.iter().position(Option::is_none);
