@@ -360,6 +360,7 @@ fn edges_may_be_excluded_little_by_little() {
         let question = draft.question(lists.part);
         let hop = sample::Hop::new(0, key(0));
         sampler.draw(&lists, &question.asked[0].rows, hop, &mut Scratch::default(), &mut answer);
+        answer.look_up(&lists);
         draft.stitch(lists.part, &question, &[sample::Answer::Here(&[answer])]);
         draft.finish()
     };

@@ -40,6 +40,37 @@ fn the_same_bits_come_out_for_any_number_of_threads() {
 }
 
 #[test]
+fn mini_batches_across_parts_give_the_same_bits_whoever_schedules_them() {
+    let bench = Bench::new();
+    bench.communities(400);
+    let line = "train --data data --parts 3 --model sage --epochs 3 --set train.batch_size=16 --set train.fanouts=[5,3]";
+    bench.done(&format!("{line} --strategy distdgl --threads 1 --out distdgl"));
+    bench.done(&format!("{line} --strategy bytegnn --threads 3 --set train.prefetch=4 --out bytegnn"));
+    assert_eq!(bench.digest("distdgl"), bench.digest("bytegnn"));
+    let sampling = ["distdgl", "bytegnn"].map(|run| {
+        let summary = fs::read_to_string(bench.path(run).join("summary.json")).unwrap();
+        let summary: serde_json::Value = serde_json::from_str(&summary).unwrap();
+        assert_eq!(summary["strategy"], run);
+        let sampling = summary["sampling"].clone();
+        let rates =
+            "hit_rate reuse_rate sample_secs sampler_stall_secs trainer_stall_secs queue_mean cpu_busy";
+        for rate in rates.split(' ') {
+            assert!(sampling[rate].is_f64(), "{rate} is missing in {sampling}");
+        }
+        ["batches", "edges", "rows", "remote_rows"].map(|count| sampling[count].as_u64().unwrap())
+    });
+    assert_eq!(sampling[0], sampling[1]);
+    let [batches, edges, rows, remote] = sampling[0];
+    assert!(batches % 3 == 0 && edges > 0 && rows > remote && remote > 0, "{:?}", sampling[0]);
+
+    let refused = bench.archi("train --data data --parts 3 --strategy mini --epochs 3 --out mini");
+    assert_eq!(refused.code, Some(2), "{}", refused.stderr);
+    let hint = "hint: use strategy `distdgl` or `bytegnn` on several parts";
+    assert!(refused.stderr.contains(hint), "{}", refused.stderr);
+    assert!(!bench.path("mini").exists(), "something was left behind");
+}
+
+#[test]
 fn print_config_shows_a_run_file_that_gives_the_same_run() {
     let bench = Bench::new();
     let shown = bench.done("train --model gat --seed 7 --set model.heads=4 --print-config").stdout;

@@ -14,6 +14,27 @@ fn prepared() -> (Bench, String) {
     (bench, digest)
 }
 
+/// Small enough batches that a signal comes in the middle of an epoch.
+const MINI_BATCHES: &str =
+    "--strategy distdgl --model sage --set train.batch_size=16 --set train.fanouts=[5,3]";
+
+#[test]
+fn kill_9_in_the_middle_of_mini_batches_then_resume_gives_the_same_weights() {
+    let bench = Bench::new();
+    bench.communities(1500);
+    bench.done("partition data --parts 3 --method random --out store");
+    let line = format!("train --data store {MINI_BATCHES} --epochs 40 --set output.checkpoint_every=3");
+    bench.done(&format!("{line} --out whole"));
+    let mut child = bench.start(&format!("{line} --out run"));
+    let run = bench.path("run");
+    wait_until("the first checkpoint", || run.join("checkpoint/last/manifest.json").exists());
+    signal(&child, "KILL");
+    assert_eq!(child.wait().unwrap().code(), None);
+    assert!(!run.join("summary.json").exists(), "the run was over before it could be killed");
+    bench.done("resume run");
+    assert_eq!(bench.digest("run"), bench.digest("whole"));
+}
+
 fn train() -> String {
     format!("train --data store --epochs {EPOCHS} --set output.checkpoint_every=7")
 }

@@ -17,6 +17,12 @@ fn train(out: &str) -> String {
     format!("train --data store --model gcn --epochs {EPOCHS} --threads 1 {sets} --out {out}")
 }
 
+/// The same with batches that are drawn across parts.
+fn train_in_batches(out: &str) -> String {
+    let mini = "--strategy distdgl --set train.batch_size=8 --set train.fanouts=[5,3]";
+    format!("{} {mini}", train(out))
+}
+
 /// The digest of the run that nothing happens to.
 fn undisturbed(setting: &Setting) -> String {
     setting.done(&train("whole"));
@@ -71,6 +77,44 @@ fn a_process_killed_in_the_middle_of_an_epoch() {
     assert!(outcome.stderr.contains("process 2 died of signal 9 (Killed)"), "{}", outcome.stderr);
     assert!(outcome.stderr.contains("restart 1 of 1: archi resume "), "{}", outcome.stderr);
     recovered(&setting, &outcome, &digest);
+}
+
+#[test]
+fn a_process_killed_in_the_middle_of_mini_batches() {
+    let setting = Setting::new(1500);
+    setting.done(&train_in_batches("whole"));
+    let digest = setting.bench.digest("whole");
+    let job = setting.start(&setting.launch(4, "", &train_in_batches("run")));
+    under_way(&setting);
+    let since = Instant::now();
+    setting.signal(2, "KILL");
+    let outcome = setting.ends_in_time(job, since);
+    assert_eq!(outcome.code, Some(128 + 9), "{}", outcome.stderr);
+    resumes(&setting, &outcome, &digest);
+
+    // A launch that may restart gets over it by itself.
+    std::fs::remove_dir_all(setting.bench.path("run")).unwrap();
+    let job = setting.start(&setting.launch(4, "--max-restarts 1", &train_in_batches("run")));
+    under_way(&setting);
+    setting.signal(1, "KILL");
+    let outcome = finish(job);
+    assert!(outcome.stderr.contains("process 1 died of signal 9 (Killed)"), "{}", outcome.stderr);
+    recovered(&setting, &outcome, &digest);
+}
+
+#[test]
+fn a_process_that_stands_still_in_the_middle_of_mini_batches() {
+    let setting = Setting::new(1500);
+    setting.done(&train_in_batches("whole"));
+    let digest = setting.bench.digest("whole");
+    let job = setting.start(&setting.launch(4, "", &train_in_batches("run")));
+    under_way(&setting);
+    let since = Instant::now();
+    setting.signal(3, "STOP");
+    let outcome = setting.ends_in_time(job, since);
+    assert_eq!(outcome.code, Some(1), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains(" s for rank 3 in "), "{}", outcome.stderr);
+    resumes(&setting, &outcome, &digest);
 }
 
 #[test]

@@ -9,6 +9,10 @@ const MODELS: [&str; 3] = [
     "--model gat --set model.heads=2 --set model.norm=batch",
 ];
 
+/// Batches that are drawn across parts.
+const MINI_BATCHES: &str =
+    "--strategy distdgl --model sage --set train.batch_size=16 --set train.fanouts=[5,3]";
+
 fn train(model: &str, threads: u32, out: &str) -> String {
     format!("train --data store {model} --epochs 8 --threads {threads} --out {out}")
 }
@@ -32,9 +36,28 @@ fn oracle_8_any_number_of_processes_and_threads_gives_the_same_bits() {
 }
 
 #[test]
+fn oracle_8_mini_batches_across_processes_are_those_of_one() {
+    let setting = Setting::new(600);
+    setting.done(&train(MINI_BATCHES, 1, "alone"));
+    let digest = setting.bench.digest("alone");
+    for (processes, threads, strategy) in
+        [(1, 2, "distdgl"), (2, 1, "distdgl"), (4, 1, "distdgl"), (4, 2, "bytegnn")]
+    {
+        let out = format!("{strategy}-{processes}-{threads}");
+        let command = train(&MINI_BATCHES.replace("distdgl", strategy), threads, &out);
+        setting.done(&setting.launch(processes, "", &command));
+        assert_eq!(
+            setting.bench.digest(&out),
+            digest,
+            "{strategy}, {processes} processes, {threads} threads"
+        );
+    }
+}
+
+#[test]
 fn oracle_8_a_cluster_gives_the_bits_of_one_process() {
     let Some(setting) = Setting::on_cluster(600, "1gbit") else { return };
-    for (m, model) in MODELS.into_iter().enumerate() {
+    for (m, model) in MODELS.into_iter().chain([MINI_BATCHES]).enumerate() {
         setting.done(&train(model, 1, &format!("alone-{m}")));
         setting.done(&setting.launch(4, "", &train(model, 1, &format!("cluster-{m}"))));
         let digests = [format!("alone-{m}"), format!("cluster-{m}")].map(|run| setting.bench.digest(&run));

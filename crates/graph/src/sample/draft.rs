@@ -50,7 +50,7 @@ pub struct Asked {
 /// What one part answered: a list per row that it was asked for, in that order.
 #[derive(Debug, Clone, Copy)]
 pub enum Answer<'a> {
-    /// This part drew these, in one or several pieces.
+    /// This part drew these, in one or several pieces, and has looked up their sources.
     Here(&'a [Drawn]),
     /// Another part told us.
     There {
@@ -122,9 +122,10 @@ impl Draft {
             weights: Vec::new(),
         };
         incoming.offsets.push(0);
+        let near = Near::of(part);
         for (row, &owner) in question.owners.iter().enumerate() {
             match cursors[owner as usize].next() {
-                List::Here(edges) => self.add_own(part, row as u32, edges, &mut incoming),
+                List::Here(sources, edges) => self.add_own(&near, row as u32, sources, edges, &mut incoming),
                 List::There(sources, weights) => {
                     self.add_told(part, row as u32, sources, weights, &mut incoming);
                 }
@@ -146,22 +147,28 @@ impl Draft {
     }
 
     /// Adds edges of this part to the list at hand, which is that of `target`.
-    fn add_own(&mut self, part: &Part, target: u32, edges: &[u64], incoming: &mut Adjacency) {
-        let sources = part.sources();
-        let careful = self.excludes(target);
-        for &edge in edges {
-            let source = sources[edge as usize];
-            if careful && self.is_excluded(target, global_of(part, source)) {
+    fn add_own(
+        &mut self,
+        part: &Near<'_>,
+        target: u32,
+        sources: &[u32],
+        edges: &[u64],
+        incoming: &mut Adjacency,
+    ) {
+        if !self.excludes(target) && part.weights.is_none() {
+            for &source in sources {
+                let row = self.near.get(source).unwrap_or_else(|| self.meet_near(part, source));
+                incoming.neighbors.push(row);
+            }
+            return;
+        }
+        for (&source, &edge) in sources.iter().zip(edges) {
+            if self.is_excluded(target, part.global(source)) {
                 continue;
             }
-            let row = match self.near.get(source) {
-                Some(row) => row,
-                None => self.meet_near(part, source),
-            };
+            let row = self.near.get(source).unwrap_or_else(|| self.meet_near(part, source));
             incoming.neighbors.push(row);
-            if let Some(weights) = part.weights() {
-                incoming.weights.push(weights[edge as usize]);
-            }
+            incoming.weights.extend(part.weights.map(|weights| weights[edge as usize]));
         }
     }
 
@@ -192,15 +199,15 @@ impl Draft {
             return self.meet_far(node);
         }
         let near = (node - own.start) as u32;
-        self.near.get(near).unwrap_or_else(|| self.meet_near(part, near))
+        self.near.get(near).unwrap_or_else(|| self.meet_near(&Near::of(part), near))
     }
 
     /// A node of this part or its halo that was not found by its row there.
-    fn meet_near(&mut self, part: &Part, near: u32) -> u32 {
-        let row = match (near as usize).checked_sub(part.owned()) {
-            Some(halo) => self.meet_far(part.halo()[halo]),
+    fn meet_near(&mut self, part: &Near<'_>, near: u32) -> u32 {
+        let row = match (near as usize).checked_sub(part.owned) {
+            Some(halo) => self.meet_far(part.halo[halo]),
             None => {
-                self.nodes.push(part.range().start + u64::from(near));
+                self.nodes.push(part.start + u64::from(near));
                 self.nodes.len() as u32 - 1
             }
         };
@@ -226,11 +233,25 @@ impl Draft {
     }
 }
 
-/// The global id of any row of a part.
-fn global_of(part: &Part, row: u32) -> u64 {
-    match (row as usize).checked_sub(part.owned()) {
-        Some(halo) => part.halo()[halo],
-        None => part.range().start + u64::from(row),
+/// What is read of a part for every edge, looked up once.
+struct Near<'a> {
+    start: u64,
+    owned: usize,
+    halo: &'a [u64],
+    weights: Option<&'a [f32]>,
+}
+
+impl<'a> Near<'a> {
+    fn of(part: &'a Part) -> Self {
+        Self { start: part.range().start, owned: part.owned(), halo: part.halo(), weights: part.weights() }
+    }
+
+    /// The global id of any row.
+    fn global(&self, row: u32) -> u64 {
+        match (row as usize).checked_sub(self.owned) {
+            Some(halo) => self.halo[halo],
+            None => self.start + u64::from(row),
+        }
     }
 }
 
@@ -244,7 +265,7 @@ struct Cursor<'a> {
 
 /// The in-edges of one row.
 enum List<'a> {
-    Here(&'a [u64]),
+    Here(&'a [u32], &'a [u64]),
     There(&'a [u64], &'a [f32]),
 }
 
@@ -267,7 +288,8 @@ impl<'a> Cursor<'a> {
                     (self.piece, self.row, self.edge) = (self.piece + 1, 0, 0);
                 }
                 let piece = &pieces[self.piece];
-                List::Here(&piece.edges[self.step(&piece.counts)])
+                let edges = self.step(&piece.counts);
+                List::Here(&piece.sources[edges.clone()], &piece.edges[edges])
             }
             Answer::There { counts, sources, weights } => {
                 let edges = self.step(counts);

@@ -73,6 +73,8 @@ pub struct Drawn {
     pub counts: Vec<u32>,
     /// The edges of all rows, one after the other: places in the part.
     pub edges: Vec<u64>,
+    /// The rows at the other ends of the edges; see [`look_up`](Self::look_up).
+    pub(super) sources: Vec<u32>,
 }
 
 impl Drawn {
@@ -80,6 +82,13 @@ impl Drawn {
     pub fn clear(&mut self) {
         self.counts.clear();
         self.edges.clear();
+        self.sources.clear();
+    }
+
+    /// Looks up the sources of all edges: many at once, so that reads from all over the part overlap.
+    pub fn look_up(&mut self, lists: &Lists<'_>) {
+        self.sources.clear();
+        self.sources.extend(self.edges.iter().map(|&edge| lists.sources[edge as usize]));
     }
 
     /// Adds one row, all of whose edges are taken.

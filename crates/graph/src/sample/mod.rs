@@ -145,6 +145,7 @@ pub fn sample(
         drawn.clear();
         let question = draft.question(lists.part);
         sampler.draw(lists, &question.asked[0].rows, Hop::new(number, step), scratch, &mut drawn);
+        drawn.look_up(lists);
         draft.stitch(lists.part, &question, &[Answer::Here(std::slice::from_ref(&drawn))]);
     }
     draft.finish()

@@ -158,6 +158,7 @@ pub fn sample_without(
     let draw = |from: usize, rows: &[u32], hop: Hop| {
         let mut drawn = Drawn::default();
         sampler.draw(&parts.lists(from), rows, hop, &mut Scratch::default(), &mut drawn);
+        drawn.look_up(&parts.lists(from));
         drawn
     };
     draft.begin(part, &parts.globals(targets));

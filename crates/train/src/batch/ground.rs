@@ -69,6 +69,7 @@ impl Ground {
             let mut scratch = self.borrow_scratch();
             let mut piece = slots[range.start / ROWS_PER_TASK].lock().unwrap_or_else(PoisonError::into_inner);
             self.operators.hop.draw(&lists, &rows[range], hop, &mut scratch, &mut piece);
+            piece.look_up(&lists);
             self.return_scratch(scratch);
         });
         drop(slots);

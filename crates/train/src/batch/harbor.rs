@@ -97,8 +97,11 @@ pub(super) struct Harbor<'a> {
     last_rows: Option<Table>,
     last_begin: Instant,
     sample_ms: f64,
-    finished_peers: usize,
+    /// Which ranks will ask nothing more.
+    finished: Vec<bool>,
     said_done: bool,
+    /// When a message came last.
+    heard: Instant,
     drafts: Vec<Draft>,
     loading: Loading,
 }
@@ -130,8 +133,9 @@ impl<'a> Harbor<'a> {
             last_rows: None,
             last_begin: Instant::now(),
             sample_ms: 0.0,
-            finished_peers: 0,
+            finished: vec![false; comm.size()],
             said_done: false,
+            heard: Instant::now(),
             drafts: Vec::new(),
             loading: Loading::default(),
         }
@@ -254,10 +258,11 @@ impl<'a> Harbor<'a> {
 
     /// Asks for rows of a batch; once it has asked for all, it is the next one's turn.
     fn fetch(&mut self, step: u32) -> Result<()> {
-        // Every hop posts a fetch; the first to run may have asked for the rows of several.
-        let Some(batch) = self.underway.get_mut(&step).filter(|_| step == self.fetched) else {
+        // A task may stand on the list several times: the first to run has asked for what the others would.
+        if step != self.fetched {
             return Ok(());
-        };
+        }
+        let Some(batch) = self.underway.get_mut(&step) else { return Ok(()) };
         batch.fetch(self.ground, self.comm, &self.last_index)?;
         if !batch.is_fetched(self.ground) {
             return Ok(());
@@ -266,7 +271,7 @@ impl<'a> Harbor<'a> {
             self.last_index = batch.index();
         }
         self.fetched += 1;
-        if self.underway.get(&self.fetched).is_some_and(Underway::has_new_rows) {
+        if self.underway.contains_key(&self.fetched) {
             self.post(self.fetched, [Task::Fetch]);
         }
         self.fill_if_complete(step);
@@ -283,8 +288,9 @@ impl<'a> Harbor<'a> {
         let Some(batch) = self.underway.remove(&step) else { return };
         let begun = batch.begun;
         let last = self.last_rows.take();
+        let epoch = self.course.epoch;
         let (prepared, rows, draft) =
-            batch.fill(self.ground, last.as_ref(), &mut self.traffic.arena(), &mut self.loading);
+            batch.fill(self.ground, epoch, last.as_ref(), &mut self.traffic.arena(), &mut self.loading);
         self.last_rows = Some(rows);
         self.drafts.push(draft);
         let ms = begun.elapsed().as_secs_f64() * 1e3;
@@ -311,9 +317,10 @@ impl<'a> Harbor<'a> {
     fn hear(&mut self, from: usize, frame: Frame) -> Result<()> {
         let (head, words) = Head::read(&frame)?;
         let ground = self.ground;
+        self.heard = Instant::now();
         match head.what {
             What::Wake => {}
-            What::Done => self.finished_peers += 1,
+            What::Done => self.finished[from] = true,
             What::Ask => {
                 let cost = ground.operators.hop.expected(words.len(), head.hop as usize);
                 self.push(head.step, cost as u64, Work::Serve(from, frame));
@@ -341,23 +348,33 @@ impl<'a> Harbor<'a> {
     /// Waits for news, but not for ever for an answer.
     fn rest(&mut self) -> Result<()> {
         let started = Instant::now();
-        if self.underway.first_entry().is_some_and(|first| first.get().waits_for().is_none()) {
+        if self.underway.values().next().is_some_and(|first| first.waits_for(self.comm.rank()).is_none()) {
             let message =
                 "the first batch under way waits for nobody and has nothing to do: a defect of archi";
             return Err(Error::Launch { message: message.into(), code: 1 });
         }
+        // Whoever is asked waits for nobody. So this complains before those who wait for this rank in turn, and who cannot
+        // know for whom.
+        let limit = self.comm.deadline().mul_f64(0.9);
+        let mut left = limit;
         for batch in self.underway.values() {
-            if let Some((peer, what)) = batch.waits_for()
-                && batch.waiting_since.elapsed() > self.comm.deadline()
-            {
-                return Err(self.comm.overdue(peer, &what, batch.waiting_since).into());
+            let Some((peer, what)) = batch.waits_for(self.comm.rank()) else { continue };
+            match limit.checked_sub(batch.waiting_since.elapsed()) {
+                Some(more) => left = left.min(more),
+                None => return Err(self.comm.overdue(peer, &what, batch.waiting_since).into()),
             }
+        }
+        // Once training has taken the last batch, the other ranks have drawn theirs, or will at once.
+        let all_taken = self.traffic.taken.load(Ordering::Acquire) == self.course.steps;
+        if all_taken && self.heard.elapsed() > self.comm.deadline() {
+            let peer = self.finished.iter().position(|finished| !finished).unwrap_or(self.comm.rank());
+            return Err(self.comm.overdue(peer, &"the end of its sampling", self.heard).into());
         }
         let patience = match self.begun < self.course.steps {
             true => self.launcher.patience(),
             false => Duration::from_secs(1),
         };
-        self.take_in(patience)?;
+        self.take_in(patience.min(left))?;
         self.loading.sampler_stall_secs += started.elapsed().as_secs_f64();
         Ok(())
     }
@@ -368,11 +385,12 @@ impl<'a> Harbor<'a> {
             return Ok(());
         }
         self.said_done = true;
+        self.finished[self.comm.rank()] = true;
         let peers = (0..self.comm.size()).filter(|&peer| peer != self.comm.rank());
         peers.into_iter().try_for_each(|peer| Head::new(What::Done, 0, 0, 0).send(self.comm, peer, &[]))
     }
 
     fn is_over(&self) -> bool {
-        self.said_done && self.finished_peers + 1 == self.comm.size()
+        self.finished.iter().all(|&finished| finished)
     }
 }

@@ -29,7 +29,7 @@ use crate::tape::{Arena, Input, Matrix, Values};
 use crate::view::Layout;
 use crate::worker::{TargetLabels, Worker};
 use crate::{Error, Result};
-use archipelago_comm::Comm;
+use archipelago_comm::{Comm, Phase};
 use archipelago_graph::random::{Key, Purpose};
 use cache::Cache;
 use ground::Ground;
@@ -38,7 +38,7 @@ use items::{Items, Seeded};
 use launcher::{Ahead, Launcher};
 use negative::NodeSpace;
 use operators::Operators;
-use std::panic::resume_unwind;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, channel};
@@ -211,6 +211,7 @@ impl Batches {
         while let Some(prepared) = harbor.next()? {
             train(prepared)?;
         }
+        self.traffic.arena().clear();
         Ok(Loading { batches: u64::from(course.steps), ..harbor.loading() })
     }
 
@@ -223,25 +224,32 @@ impl Batches {
         train: impl FnMut(Prepared) -> Result<()>,
     ) -> Result<Loading> {
         let comm: &Comm = comm;
+        comm.enter(Phase { epoch: epoch as usize, step: 0, layer: 0, what: "sample" });
         let course = self.course(comm, epoch)?;
         self.traffic.begin();
         let (out, ready) = channel();
         let harbor = Harbor::new(comm, &self.ground, &course, &self.traffic, launcher, Some(out));
         thread::scope(|scope| {
-            let sampler = thread::Builder::new().name("sampler".into()).spawn_scoped(scope, || harbor.run());
+            let sampler =
+                thread::Builder::new().name("sampler".into()).spawn_scoped(scope, || draw_all(comm, harbor));
             let sampler = sampler.map_err(|error| {
                 Error::from(archipelago_graph::Error::usage(format!("no thread for a sampler: {error}")))
             })?;
-            let trained = self.train_all(comm, course.steps, &ready, train);
-            if trained.is_err() {
+            let training = AssertUnwindSafe(|| self.train_all(comm, course.steps, &ready, train));
+            let trained = catch_unwind(training);
+            if !matches!(trained, Ok(Ok(_))) {
                 self.traffic.stop.store(true, Ordering::Release);
-                self.wake(comm)?;
+                // Where nothing can be sent any more, the sampler has ended too.
+                self.wake(comm).unwrap_or_default();
             }
             self.traffic.arena().clear();
             let drawn = sampler.join().unwrap_or_else(|panic| resume_unwind(panic));
+            let trained = trained.unwrap_or_else(|panic| resume_unwind(panic));
             // A sampler that failed is why training ran out of batches, so its error comes first.
             let loading = drawn?;
             let trainer_stall_secs = trained?;
+            // A question of the next epoch must not meet a sampler of this one: its draws would be those of this one.
+            comm.barrier()?;
             Ok(Loading { trainer_stall_secs, batches: u64::from(course.steps), ..loading })
         })
     }
@@ -285,5 +293,24 @@ impl Batches {
         };
         let (order, rank) = (self.order(comm.rank(), epoch), comm.rank());
         Ok(Course { epoch, steps, order, by_degree, batches: self, rank })
+    }
+}
+
+/// Runs a sampler to its end. If it fails, all ranks end at once: they wait for its answers, and its own trainer waits
+/// for them.
+fn draw_all(comm: &Comm, harbor: Harbor<'_>) -> Result<Loading> {
+    let drawn = catch_unwind(AssertUnwindSafe(|| harbor.run()));
+    match drawn {
+        Ok(Ok(loading)) => Ok(loading),
+        Ok(Err(error)) => {
+            comm.abort(error.to_string());
+            Err(error)
+        }
+        Err(panic) => {
+            let text = panic.downcast_ref::<&str>().copied();
+            let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+            comm.abort(format!("panicked: {}", text.unwrap_or("no message")));
+            resume_unwind(panic)
+        }
     }
 }

@@ -12,10 +12,11 @@ use super::wire::{Head, What, garbled};
 use super::{Loading, Prepared};
 use crate::ops::pool::Shared;
 use crate::plan::weighted_degree;
-use crate::tape::{Arena, Input, Matrix, SparseMatrix};
+use crate::tape::{Arena, Input, Matrix, SparseMatrix, Values};
 use crate::view::{Layout, Routes};
 use crate::{Result, feature};
 use archipelago_comm::{Comm, Frame};
+use archipelago_graph::random::Key;
 use archipelago_graph::sample::{Answer, Draft, Drawn, Hop, Question};
 use archipelago_graph::{Batch, GlobalId, Part};
 use std::sync::Arc;
@@ -253,14 +254,9 @@ impl Underway {
         Ok(())
     }
 
-    /// Whether there are rows that were not asked for yet.
-    pub fn has_new_rows(&self) -> bool {
-        self.fetched < self.draft.nodes().len()
-    }
-
     /// Whether all rows of the batch have been asked for.
     pub fn is_fetched(&self, ground: &Ground) -> bool {
-        self.is_drawn(ground) && self.question.is_none() && !self.has_new_rows()
+        self.is_drawn(ground) && self.question.is_none() && self.fetched == self.draft.nodes().len()
     }
 
     /// Whether everything is here.
@@ -276,10 +272,10 @@ impl Underway {
     }
 
     /// Who has not answered yet, and with what; `None` when nobody is waited for.
-    pub fn waits_for(&self) -> Option<(usize, &'static str)> {
+    pub fn waits_for(&self, here: usize) -> Option<(usize, &'static str)> {
         let peer = |question: &Question| {
             let silent = |peer: &usize| !question.asked[*peer].rows.is_empty() && self.told[*peer].is_none();
-            (0..question.asked.len()).find(silent)
+            (0..question.asked.len()).filter(|&peer| peer != here).find(silent)
         };
         let edges = self.question.as_ref().filter(|_| self.missing_answers > 0).and_then(peer);
         let late = self.arrived.iter().position(Option::is_none);
@@ -292,6 +288,7 @@ impl Underway {
     pub fn fill(
         mut self,
         ground: &Ground,
+        epoch: u64,
         last: Option<&Table>,
         arena: &mut Arena,
         loading: &mut Loading,
@@ -302,8 +299,8 @@ impl Underway {
         for place in &self.places {
             (originals[place.row as usize], degrees[place.row as usize]) = sources.facts(place);
         }
-        let input = match ground.form.dense {
-            Some(width) => self.dense(ground, &sources, &batch.nodes, &originals, width, arena),
+        let mut input = match ground.form.dense {
+            Some(width) => self.dense(ground, &sources, &batch.nodes, width, arena),
             None => self.sparse(ground, &sources, &batch.nodes),
         };
         self.count(&batch, loading);
@@ -312,6 +309,7 @@ impl Underway {
             false => Vec::new(),
         };
         let table = Table::of(&input, &originals, &degrees, &remote);
+        adapt(ground, &originals, &mut input, ground.step_key(epoch, self.step));
         // The first block is transposed only if a layer asks for it: features have no gradient.
         batch.blocks.iter().skip(1).for_each(|block| {
             block.outgoing();
@@ -341,7 +339,6 @@ impl Underway {
         ground: &Ground,
         sources: &Sources<'_>,
         nodes: &[u64],
-        originals: &[u64],
         width: usize,
         arena: &mut Arena,
     ) -> Input {
@@ -364,10 +361,6 @@ impl Underway {
                 slot.copy_from_slice(sources.dense(place, width));
             }
         });
-        let fetch = &ground.operators.fetch;
-        if !fetch.is_plain() {
-            fetch.adapt(originals, &mut values, width, ground.step_key(0, self.step));
-        }
         Input::Dense(Arc::new(Matrix { rows: nodes.len(), cols: width, values: values.into() }))
     }
 
@@ -389,6 +382,17 @@ impl Underway {
             }
         }
         Input::Sparse(Arc::new(made))
+    }
+}
+
+/// Lets the operator change the features of a batch. What the next batch is given of them was copied before.
+fn adapt(ground: &Ground, originals: &[u64], input: &mut Input, key: Key) {
+    let fetch = &ground.operators.fetch;
+    if !fetch.is_plain()
+        && let Input::Dense(matrix) = input
+        && let Some(Matrix { cols, values: Values::Own(values), .. }) = Arc::get_mut(matrix)
+    {
+        fetch.adapt(originals, values, *cols, key);
     }
 }
 

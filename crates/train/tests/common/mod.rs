@@ -1,9 +1,9 @@
 //! Graphs, stores and runs for the tests of training.
 #![allow(dead_code)]
 
-use archipelago_comm::{Config, Job, launch};
+use archipelago_comm::{Config, Job, LaunchError, launch};
 use archipelago_graph::dataset::{Dataset, EdgeChunk, EdgeColumns, Features, Labels, MemoryEdges, Splits};
-use archipelago_graph::partition::{self, Request};
+use archipelago_graph::partition::{self, Assignment, Request};
 use archipelago_graph::progress::Silent;
 use archipelago_graph::store::{self, Meta};
 use archipelago_graph::synthetic::sbm::{self, SbmOptions};
@@ -12,10 +12,12 @@ use archipelago_train::ops::Pool;
 use archipelago_train::run::RunConfig;
 use archipelago_train::strategy::{self, Strategy};
 use archipelago_train::worker::Worker;
-use archipelago_train::{Ending, Result, Run};
+use archipelago_train::{Ending, Error, Result, Run};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread;
 use std::time::Duration;
 use tempfile::TempDir;
 
@@ -30,12 +32,17 @@ pub struct TempStore {
 
 /// Cuts `dataset` into parts and opens the store.
 pub fn cut(dataset: &mut Dataset, parts: u32, method: &str) -> TempStore {
-    let folder = tempfile::tempdir().unwrap();
-    let out = folder.path().join("store");
     let partitioner = (partition::find(method).unwrap().build)();
     let assignment = partitioner.assign(dataset, &Request::new(parts, 1), &Silent).unwrap();
+    cut_as(dataset, &assignment, method)
+}
+
+/// Cuts `dataset` as `assignment` says and opens the store.
+pub fn cut_as(dataset: &mut Dataset, assignment: &Assignment, method: &str) -> TempStore {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("store");
     let meta = Meta { method: method.into(), seed: 1, ..Meta::default() };
-    store::write(dataset, &assignment, &meta, &out, &Silent).unwrap();
+    store::write(dataset, assignment, &meta, &out, &Silent).unwrap();
     TempStore { store: Store::open(&out).unwrap(), folder }
 }
 
@@ -91,17 +98,45 @@ pub fn on_ranks<T: Send>(
     config: &Arc<RunConfig>,
     work: impl Fn(&mut Worker, &mut dyn Strategy) -> Result<T> + Sync,
 ) -> Vec<T> {
-    let entry = strategy::find(&config.strategy.name).unwrap();
+    let build = strategy::find(&config.strategy.name).unwrap().build;
+    on_ranks_with(store, config, |worker| build(worker), work).unwrap_or_else(|failure| panic!("{failure}"))
+}
+
+/// The same with a strategy that `build` makes; it may fail. Ranks wait for each other as long as `config` says, but not
+/// longer than a minute.
+pub fn on_ranks_with<T: Send>(
+    store: &Store,
+    config: &Arc<RunConfig>,
+    build: impl Fn(&mut Worker) -> Result<Box<dyn Strategy>> + Sync,
+    work: impl Fn(&mut Worker, &mut dyn Strategy) -> Result<T> + Sync,
+) -> std::result::Result<Vec<T>, LaunchError<Error>> {
+    let global = strategy::find(&config.strategy.name).unwrap().behavior.global_batch;
     let pool = Pool::new(config.train.threads);
-    let ranks = Config::threads(store.parts() as usize).with_deadline(Duration::from_secs(60));
-    launch(&ranks, |comm| {
+    let deadline = Duration::from_secs(config.exchange.deadline_secs.min(60));
+    launch(&Config::threads(store.parts() as usize).with_deadline(deadline), |comm| {
         let part = Arc::new(store.part(PartId(comm.rank() as u32))?);
-        let global = entry.behavior.global_batch;
         let mut worker = Worker::new(Rc::new(comm), part, Arc::clone(config), pool.clone(), global)?;
-        let mut strategy = (entry.build)(&worker)?;
+        let mut strategy = build(&mut worker)?;
         work(&mut worker, &mut *strategy)
     })
-    .unwrap_or_else(|failure| panic!("{failure}"))
+}
+
+/// Ends the process when a test is not over, and this is not dropped, in two minutes: for tests of what could wait for
+/// ever.
+pub struct Limit(#[allow(dead_code)] Sender<()>);
+
+impl Limit {
+    pub fn new() -> Self {
+        let (alive, over) = channel::<()>();
+        let test = thread::current().name().unwrap_or("a test").to_owned();
+        thread::spawn(move || {
+            if over.recv_timeout(Duration::from_secs(120)) == Err(RecvTimeoutError::Timeout) {
+                eprintln!("{test} was still running after two minutes");
+                std::process::exit(1);
+            }
+        });
+        Self(alive)
+    }
 }
 
 /// Trains to the end and returns the summary.
