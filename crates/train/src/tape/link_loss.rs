@@ -55,7 +55,7 @@ mod tests {
         let id = |tape: &Tape, name: &str| tape.parameters.find(name).unwrap();
         let mut values = tape.arena.take(ROWS * WIDTH);
         values.copy_from_slice(&numbers(7, ROWS * WIDTH));
-        let input = Input::Dense(Arc::new(Matrix { rows: ROWS, cols: WIDTH, values }));
+        let input = Input::Dense(Arc::new(Matrix { rows: ROWS, cols: WIDTH, values: values.into() }));
         let mut loss = 0.0;
         tape.begin_step(1, 1, 1);
         let input = tape.constant(&input, ROWS);
