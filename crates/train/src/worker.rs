@@ -1,6 +1,7 @@
 //! What one rank holds, and the verb that every strategy ends a step with.
 
 use crate::agree::SumGradients;
+use crate::embedding::{self, Embeddings};
 use crate::feature;
 use crate::model::{self, Model, ModelShape};
 use crate::ops::Pool;
@@ -37,6 +38,8 @@ pub struct Worker {
     pub whole: Vec<Arc<Layout>>,
     /// The node features and what follows from them alone.
     pub statics: Statics,
+    /// Learnable rows of the owned nodes, if the run has any.
+    pub embeddings: Option<Embeddings>,
     /// The part's row behind each row of `whole`; in a global batch labelled training nodes first.
     pub order: Vec<u32>,
     /// Original id of every row of the part, the halo included.
@@ -77,7 +80,7 @@ impl Worker {
         part.release();
         comm.trim();
         let entry = model::find(&config.model.name)?;
-        let shape = model_shape(&config, feature::width(&part), part.classes());
+        let shape = model_shape(&config, embedding::input_width(&part, &config), part.classes());
         let (model, parameters, buffers) = Model::build(entry, shape, config.train.seed);
         let optimizer = Optimizer::new(&config.train, &parameters);
         Ok(Self {
@@ -87,6 +90,7 @@ impl Worker {
             layers: plan.layers,
             whole: vec![Arc::clone(&plan.whole); config.model.layers],
             statics: Statics::new(plan.whole, features, model.only_verb()),
+            embeddings: Embeddings::of(&part, &config),
             order: plan.order,
             originals: Arc::new(plan.originals),
             targets: labelled.len(),

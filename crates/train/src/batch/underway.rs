@@ -308,8 +308,9 @@ impl Underway {
             false => Vec::new(),
         };
         let table = Table::of(&input, &originals, &degrees, &remote);
-        // The first block is transposed only if a layer asks for it: features have no gradient.
-        batch.blocks.iter().skip(1).for_each(|block| {
+        // Features have no gradient: without embeddings the first block is transposed only if a layer asks for it.
+        let given = usize::from(ground.config.model.embedding == 0);
+        batch.blocks.iter().skip(given).for_each(|block| {
             block.outgoing();
         });
         let nodes = Arc::new(originals);
@@ -318,7 +319,8 @@ impl Underway {
             Arc::new(Layout::new(Arc::clone(block), Arc::clone(&nodes), degrees, Routes::default()))
         });
         let layouts = layouts.collect();
-        (Prepared { step: self.step, layouts, input, items: self.items }, table, self.draft)
+        let Self { step, items, draft, .. } = self;
+        (Prepared { step, layouts, input, nodes: batch.nodes, items }, table, draft)
     }
 
     fn count(&self, batch: &Batch, loading: &mut Loading) {

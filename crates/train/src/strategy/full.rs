@@ -7,11 +7,12 @@
 //! Messages per step and rank: two per layer after the first and neighbouring rank, and one all-reduce.
 
 use super::{Behavior, Entry, EpochOutcome, Strategy};
-use crate::Result;
 use crate::batch::Loading;
 use crate::boundary::Exact;
 use crate::model::Pass;
+use crate::run::RunConfig;
 use crate::worker::{TargetLabels, Worker};
+use crate::{Error, Result};
 use archipelago_comm::Phase;
 use std::rc::Rc;
 
@@ -20,13 +21,25 @@ pub(super) const ENTRY: Entry = Entry {
     summary: "full batch, exact exchange in every layer, summed gradients",
     paper: "the baseline of all seven systems",
     behavior: Behavior { exact: true, global_batch: true, distributed: true, ranks_equal: true },
-    check: |_, _| Ok(()),
+    check: |config, _| check(config),
     build: |worker| {
         let labels = TargetLabels::of(&worker.part, &worker.order[..worker.targets]);
         let boundary = Exact::new(Rc::clone(&worker.comm), worker.config.exchange.overlap);
         Ok(Box::new(Full { boundary, labels }))
     },
 };
+
+/// Embeddings belong to batches: they are pulled before a step and pushed after it.
+fn check(config: &RunConfig) -> Result<()> {
+    if config.model.embedding == 0 {
+        return Ok(());
+    }
+    let message = format!("expected 0 with strategy `full`, found `{}`", config.model.embedding);
+    let able = super::STRATEGIES.iter().filter(|entry| !entry.behavior.global_batch);
+    let able: Vec<String> = able.map(|entry| format!("`{}`", entry.name)).collect();
+    Err(Error::config(config.place("model.embedding"), "model.embedding", message)
+        .with_hint(format!("strategies that learn embeddings: {}", able.join(", "))))
+}
 
 struct Full {
     boundary: Exact,

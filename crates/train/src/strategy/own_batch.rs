@@ -8,7 +8,7 @@ use crate::boundary::Pulled;
 use crate::model::Pass;
 use crate::run::RunConfig;
 use crate::worker::Worker;
-use crate::{Error, Result};
+use crate::{Error, Result, embedding};
 use archipelago_comm::Phase;
 use archipelago_graph::sample;
 use std::rc::Rc;
@@ -56,6 +56,7 @@ impl OwnBatch {
             Some(launcher) => self.batches.epoch(&comm, epoch, launcher, train)?,
             None => self.batches.epoch_in_place(&comm, epoch, train)?,
         };
+        embedding::settle(worker)?;
         Ok(EpochOutcome { loading, ..outcome })
     }
 
@@ -64,7 +65,7 @@ impl OwnBatch {
         let step = prepared.step as usize;
         worker.comm.enter(Phase { epoch: epoch as usize, step, layer: 0, what: "step" });
         worker.tape.begin_step(worker.config.train.seed, epoch as usize, step);
-        let input = worker.tape.constant(&prepared.input, prepared.input.rows());
+        let input = embedding::step_input(worker, &prepared.input, &prepared.nodes)?;
         let mut boundary = Pulled::new(Rc::clone(&worker.comm));
         let pass = Pass { layouts: &prepared.layouts, input, statics: None, keep_embeddings: false };
         let scores = worker.model.forward(&mut worker.tape, &mut boundary, pass)?.output;
@@ -72,6 +73,7 @@ impl OwnBatch {
         let count = self.batches.in_step(prepared.step);
         let loss = worker.tape.loss(scores, labels.goal(), worker.loss_weight(count));
         worker.tape.backward(&mut boundary)?;
+        embedding::learn(worker, &prepared.nodes, input)?;
         worker.tape.reset();
         Ok(loss * count as f64 / worker.all_targets.max(1) as f64)
     }
