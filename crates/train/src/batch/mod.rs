@@ -263,6 +263,8 @@ impl Batches {
             // A sampler that failed is why training ran out of batches, so its error comes first.
             let loading = drawn?;
             let trainer_stall_secs = trained?;
+            // Questions of the next epoch must not reach a sampler that still waits for the end of this one.
+            comm.barrier()?;
             Ok(Loading { trainer_stall_secs, batches: u64::from(course.steps), ..loading })
         })
     }
