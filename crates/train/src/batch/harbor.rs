@@ -241,11 +241,10 @@ impl<'a> Harbor<'a> {
 
     /// Asks for rows of a batch; once it has asked for all, it is the next one's turn.
     fn fetch(&mut self, step: u32) -> Result<()> {
-        if step != self.fetched {
-            // Posted more than once, and an earlier one has asked for everything: another's turn would be lost.
+        // Every hop posts a fetch; the first to run may have asked for the rows of several.
+        let Some(batch) = self.underway.get_mut(&step).filter(|_| step == self.fetched) else {
             return Ok(());
-        }
-        let Some(batch) = self.underway.get_mut(&step) else { return Ok(()) };
+        };
         batch.fetch(self.ground, self.comm, &self.last_index)?;
         if !batch.is_fetched(self.ground) {
             return Ok(());
