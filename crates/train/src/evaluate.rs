@@ -2,7 +2,6 @@
 //!
 //! Inference is the same pass with its rows kept.
 
-use crate::Result;
 use crate::boundary::Exact;
 use crate::evaluate_links::{OwnRows, in_part_order};
 use crate::event::Evaluation;
@@ -10,6 +9,7 @@ use crate::metric::{Counts, Metric};
 use crate::model::{Outcome, Pass};
 use crate::run::{RunConfig, Task};
 use crate::worker::Worker;
+use crate::{Result, embedding};
 use archipelago_comm::{Kind, Phase};
 use archipelago_graph::Part;
 use archipelago_graph::store::PartLabels;
@@ -21,8 +21,10 @@ pub fn forward_all(worker: &mut Worker, keep_embeddings: bool) -> Result<Outcome
     worker.comm.enter(Phase::new("evaluate"));
     let mut boundary = Exact::new(Rc::clone(&worker.comm), worker.config.exchange.overlap);
     worker.tape.begin_evaluation();
-    let input = worker.tape.constant(&worker.statics.features, worker.order.len());
-    let pass = Pass { layouts: &worker.whole, input, statics: Some(&mut worker.statics), keep_embeddings };
+    let input = embedding::all_input(worker);
+    // What follows from the features alone is of no use where input rows change.
+    let statics = worker.embeddings.is_none().then_some(&mut worker.statics);
+    let pass = Pass { layouts: &worker.whole, input, statics, keep_embeddings };
     worker.model.forward(&mut worker.tape, &mut boundary, pass)
 }
 

@@ -7,6 +7,7 @@ use crate::trainer::{Run, threads};
 use crate::worker::Worker;
 use crate::{Result, evaluate};
 use archipelago_comm::{Comm, Kind};
+use bytemuck::Pod;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -49,6 +50,9 @@ impl Run<'_> {
         let mut worker = Worker::new(Rc::new(comm), part, Arc::clone(&self.config), pool, false)?;
         checkpoint.restore_weights(&mut worker.tape.parameters)?;
         checkpoint.restore_buffers(&mut worker.tape.buffers)?;
+        if let Some(embeddings) = &mut worker.embeddings {
+            embeddings.restore_rows(&worker.part, checkpoint)?;
+        }
         Ok(worker)
     }
 }
@@ -87,9 +91,9 @@ fn predict(worker: &mut Worker, embeddings: bool) -> Result<Option<Predictions>>
 }
 
 /// Puts the rows of all ranks where their nodes stand in the user's numbering.
-fn in_user_order(nodes: &[Vec<u64>], rows: &[Vec<f32>], width: usize) -> Vec<f32> {
+pub(crate) fn in_user_order<T: Pod>(nodes: &[Vec<u64>], rows: &[Vec<T>], width: usize) -> Vec<T> {
     let count: usize = nodes.iter().map(Vec::len).sum();
-    let mut ordered = vec![0.0; count * width];
+    let mut ordered = vec![T::zeroed(); count * width];
     for (nodes, rows) in nodes.iter().zip(rows) {
         for (node, row) in nodes.iter().zip(rows.chunks_exact(width.max(1))) {
             ordered[*node as usize * width..][..width].copy_from_slice(row);

@@ -34,6 +34,7 @@ pub fn need(worker: &Worker) -> Result<MemoryNeed> {
         ("exchange", exchange(worker)),
         ("scratch", scratch(worker)),
         ("weights", 16 * worker.tape.parameters.count() as u64),
+        ("embeddings", embeddings(worker)),
     ];
     let of_ranks = worker.comm.all_gather(&items.map(|(_, bytes)| bytes), Kind::Control)?;
     let mut of_processes: BTreeMap<usize, [u64; ITEMS]> = BTreeMap::new();
@@ -48,7 +49,8 @@ pub fn need(worker: &Worker) -> Result<MemoryNeed> {
     if processes > 1 {
         need.add("mpi", MPI);
     }
-    for ((what, _), bytes) in items.into_iter().zip(bytes) {
+    let present = |(what, bytes): &(&str, u64)| *bytes > 0 || *what != "embeddings";
+    for (what, bytes) in items.map(|(what, _)| what).into_iter().zip(bytes).filter(present) {
         need.add(what, bytes);
     }
     Ok(need)
@@ -58,7 +60,7 @@ pub fn need(worker: &Worker) -> Result<MemoryNeed> {
 const MPI: u64 = 44 << 20;
 
 /// What a rank needs memory for.
-const ITEMS: usize = 7;
+const ITEMS: usize = 8;
 
 /// The program itself: code, stacks, thread pools, allocator.
 const PROGRAM: u64 = 16 << 20;
@@ -77,11 +79,25 @@ fn graph(worker: &Worker) -> u64 {
 fn features(worker: &Worker) -> u64 {
     let own = worker.statics.features.bytes();
     let dense = matches!(worker.statics.features, Input::Dense(_));
+    if worker.embeddings.is_some() {
+        // Features and embeddings side by side, and their aggregate: of all rows, in every evaluation.
+        return (own + 2 * 4 * worker.order.len() * worker.model.shape().input) as u64;
+    }
     let aggregate = match dense && worker.model.aggregates_input() {
         true => 4 * worker.order.len() * worker.model.shape().input,
         false => 0,
     };
     (own + aggregate) as u64
+}
+
+/// Rows of owned nodes with what their optimiser remembers; at rank 0 also those of all nodes, for a checkpoint, and
+/// one of their parts once more before it is in order.
+fn embeddings(worker: &Worker) -> u64 {
+    let Some(embeddings) = &worker.embeddings else { return 0 };
+    let (row, copies) = (4 * embeddings.width() as u64, embeddings.copies() as u64);
+    let all = worker.part.starts().last().copied().unwrap_or(0);
+    let gathered = if worker.comm.rank() == 0 { all * row * (copies + 1) } else { 0 };
+    worker.part.owned() as u64 * row * copies + gathered
 }
 
 /// Rows that the backward pass reads: the output of every layer, and inside a layer what it transforms.

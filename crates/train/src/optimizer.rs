@@ -84,10 +84,10 @@ impl Optimizer {
             let decay = if spared { 0.0 } else { self.weight_decay };
             match self.kind {
                 OptimizerKind::Sgd => sgd(parameter, moments, lr as f32, self.momentum, decay as f32),
-                OptimizerKind::Adam => adam.update(parameter, moments, decay as f32),
+                OptimizerKind::Adam => adam.move_weight(parameter, moments, decay as f32),
                 OptimizerKind::AdamW => {
                     shrink(parameter, (lr * decay) as f32);
-                    adam.update(parameter, moments, 0.0);
+                    adam.move_weight(parameter, moments, 0.0);
                 }
             }
         }
@@ -145,7 +145,7 @@ fn sgd(parameter: &mut Parameter, moments: &mut Moments, lr: f32, momentum: f32,
 }
 
 /// The factors of one step of Adam, the same for all weights.
-struct AdamStep {
+pub(crate) struct AdamStep {
     lr: f32,
     first_share: f32,
     second_share: f32,
@@ -154,7 +154,8 @@ struct AdamStep {
 }
 
 impl AdamStep {
-    fn new(step: u64, lr: f64) -> Self {
+    /// Those of the `step`-th step, counted from 1.
+    pub fn new(step: u64, lr: f64) -> Self {
         let power = |b: f64| b.powf(step as f64);
         Self {
             lr: lr as f32,
@@ -165,10 +166,14 @@ impl AdamStep {
         }
     }
 
-    fn update(&self, parameter: &mut Parameter, moments: &mut Moments, decay: f32) {
-        let (b1, b2) = (B1 as f32, B2 as f32);
-        let Parameter { value, grad, .. } = parameter;
+    fn move_weight(&self, parameter: &mut Parameter, moments: &mut Moments, decay: f32) {
         let Moments { first, second, .. } = moments;
+        self.update(&mut parameter.value, &parameter.grad, first, second, decay);
+    }
+
+    /// Moves numbers along their gradient; the moments are as long.
+    pub fn update(&self, value: &mut [f32], grad: &[f32], first: &mut [f32], second: &mut [f32], decay: f32) {
+        let (b1, b2) = (B1 as f32, B2 as f32);
         for (((p, g), m), v) in value.iter_mut().zip(grad).zip(first).zip(second) {
             let g = *g + decay * *p;
             *m = b1 * *m + self.first_share * g;

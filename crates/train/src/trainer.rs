@@ -5,7 +5,7 @@
 
 use crate::batch::Loading;
 use crate::batch::operators::Operators;
-use crate::checkpoint::{Checkpoint, Slot, State, Totals, weights_sha256};
+use crate::checkpoint::{Checkpoint, Slot, State, Totals, hex, weights_sha256};
 use crate::event::{
     BytesSent, EpochReport, Evaluation, Event, MemoryNeed, Observer, Sampling, Started, Summary,
 };
@@ -16,7 +16,7 @@ use crate::run::{RunConfig, Task};
 use crate::stopping::{Stopping, Verdict};
 use crate::strategy::{self, Strategy};
 use crate::worker::Worker;
-use crate::{Error, Result, evaluate};
+use crate::{Error, Result, embedding, evaluate};
 use archipelago_comm::terms::Fact;
 use archipelago_comm::{Comm, Job, Kind, Meters, launch};
 use archipelago_graph::store::Manifest;
@@ -298,8 +298,13 @@ impl<'a> Session<'a> {
     }
 
     fn save(&self, slot: Slot) -> Result<()> {
+        let embeddings = embedding::keep(&self.worker)?;
         let (0, Some(folder)) = (self.worker.comm.rank(), &self.run.folder) else { return Ok(()) };
-        let path = self.checkpoint().save(folder, slot)?;
+        let mut checkpoint = self.checkpoint();
+        if let Some(embeddings) = embeddings {
+            embeddings.put(&mut checkpoint);
+        }
+        let path = checkpoint.save(folder, slot)?;
         self.tell(|| Event::Checkpoint { path, epoch: self.epoch });
         Ok(())
     }
@@ -331,6 +336,9 @@ impl<'a> Session<'a> {
         checkpoint.restore_weights(&mut self.worker.tape.parameters)?;
         checkpoint.restore_buffers(&mut self.worker.tape.buffers)?;
         self.worker.optimizer.restore(checkpoint.optimizer.clone())?;
+        if let Some(embeddings) = &mut self.worker.embeddings {
+            embeddings.restore(&self.worker.part, checkpoint)?;
+        }
         self.strategy.restore(checkpoint)?;
         self.epoch = checkpoint.state.epoch;
         self.step = checkpoint.state.step;
@@ -434,12 +442,22 @@ impl<'a> Session<'a> {
                 threads: threads(config) as u64,
                 seed: config.train.seed,
                 epochs: config.train.epochs,
-                parameters: self.worker.tape.parameters.count() as u64,
+                parameters: self.worker.tape.parameters.count() as u64
+                    + manifest.nodes * config.model.embedding as u64,
                 active_rows: active,
                 memory: need,
             }))
         });
         Ok(())
+    }
+
+    /// Digest of all weights, the same on all ranks.
+    fn weights_sha256(&self) -> Result<String> {
+        let embeddings = embedding::gather_rows(&self.worker)?;
+        let mut digest = weights_sha256(&self.worker.tape.parameters, embeddings.as_deref());
+        // Embeddings of other ranks are at rank 0 only.
+        self.worker.comm.broadcast(0, &mut digest, Kind::Control)?;
+        Ok(hex(&digest))
     }
 
     fn summary(&self) -> Result<Summary> {
@@ -468,7 +486,7 @@ impl<'a> Session<'a> {
             peak_rss_bytes: peak[0],
             bytes_sent: self.totals.bytes_sent,
             sampling: self.sampled,
-            weights_sha256: weights_sha256(&self.worker.tape.parameters),
+            weights_sha256: self.weights_sha256()?,
         })
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::agree::SumGradients;
 use crate::batch::operators::Operators;
+use crate::embedding::{self, Embeddings};
 use crate::feature;
 use crate::links::{self, LinkShares, LinkTask};
 use crate::model::{self, Model, ModelShape};
@@ -39,6 +40,8 @@ pub struct Worker {
     pub whole: Vec<Arc<Layout>>,
     /// The node features and what follows from them alone.
     pub statics: Statics,
+    /// Learnable rows of the owned nodes, if the run has any.
+    pub embeddings: Option<Embeddings>,
     /// The part's row behind each row of `whole`; in a global batch labelled training nodes first.
     pub order: Vec<u32>,
     /// Original id of every row of the part, the halo included.
@@ -92,7 +95,7 @@ impl Worker {
         comm.trim();
         let entry = model::find(&config.model.name)?;
         let output = if shares.is_some() { config.model.hidden } else { part.classes() };
-        let shape = model_shape(&config, feature::width(&part), output);
+        let shape = model_shape(&config, embedding::input_width(&part, &config), output);
         let beside = shares.as_mut().map_or_else(Vec::new, LinkShares::take_weights);
         let (model, parameters, buffers) = Model::build_beside(entry, shape, config.train.seed, beside);
         let links = shares.map(|shares| LinkTask::new(shares, &parameters, &config));
@@ -104,6 +107,7 @@ impl Worker {
             layers: plan.layers,
             whole: vec![Arc::clone(&plan.whole); config.model.layers],
             statics: Statics::new(plan.whole, features, model.only_verb()),
+            embeddings: Embeddings::of(&part, &config),
             order: plan.order,
             originals: Arc::new(plan.originals),
             targets,

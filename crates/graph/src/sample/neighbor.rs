@@ -19,8 +19,8 @@ pub(super) const ENTRY: Entry = Entry {
     build: |options| Ok(Box::new(Neighbor { fanouts: options.counts()? })),
 };
 
-/// Up to this many draws are looked through one by one.
-const FEW: usize = 32;
+/// Up to this many draws are compared with each other.
+const FEW: usize = 16;
 
 /// Neighbour sampling with a fan-out per layer, from the targets outward; `None` = all.
 struct Neighbor {
@@ -56,11 +56,22 @@ impl Sampler for Neighbor {
 }
 
 /// Floyd's algorithm: the `last`-th draw is among `0..=last`, and `last` itself where that was drawn before.
+///
+/// Two draws share 64 random bits where lists are short: a position is then off its chance by less than 2^-16.
 fn draw_few(lists: &Lists<'_>, row: u32, degree: usize, count: usize, key: Key, edges: &mut Vec<u64>) {
-    let mut positions = [0u32; FEW];
+    let mut positions = [u32::MAX; FEW];
+    let short = degree < 1 << 16;
+    let mut bits = 0;
     for (drawn, last) in (degree - count..degree).enumerate() {
-        let candidate = key.below(last as u64, last as u64 + 1) as u32;
-        let twice = positions[..drawn].contains(&candidate);
+        let candidate = match short {
+            true => {
+                bits = if drawn % 2 == 0 { key.bits(drawn as u64) } else { bits >> 32 };
+                ((bits & 0xffff_ffff) * (last as u64 + 1) >> 32) as u32
+            }
+            false => key.below(last as u64, last as u64 + 1) as u32,
+        };
+        // All places are compared, without a branch for each.
+        let twice = positions.iter().fold(false, |found, &position| found | (position == candidate));
         let position = if twice { last as u32 } else { candidate };
         positions[drawn] = position;
         edges.push(lists.edge(row, position as usize));

@@ -55,6 +55,8 @@ pub struct Prepared {
     pub layouts: Vec<Arc<Layout>>,
     /// Features of the rows that the first layer reads.
     pub input: Input,
+    /// Global id of each of these rows.
+    pub nodes: Vec<u64>,
     /// Which items of this rank the batch computes; where they are nodes, in the order of its targets.
     pub items: Vec<u32>,
     /// Where items are links: how they pair the targets.

@@ -310,8 +310,9 @@ impl Underway {
         };
         let table = Table::of(&input, &originals, &degrees, &remote);
         adapt(ground, &originals, &mut input, ground.step_key(epoch, self.step));
-        // The first block is transposed only if a layer asks for it: features have no gradient.
-        batch.blocks.iter().skip(1).for_each(|block| {
+        // Features have no gradient: without embeddings the first block is transposed only if a layer asks for it.
+        let given = usize::from(ground.config.model.embedding == 0);
+        batch.blocks.iter().skip(given).for_each(|block| {
             block.outgoing();
         });
         let nodes = Arc::new(originals);
@@ -320,8 +321,8 @@ impl Underway {
             Arc::new(Layout::new(Arc::clone(block), Arc::clone(&nodes), degrees, Routes::default()))
         });
         let layouts = layouts.collect();
-        let prepared = Prepared { step: self.step, layouts, input, items: self.items, links: self.links };
-        (prepared, table, self.draft)
+        let Self { step, items, links, draft, .. } = self;
+        (Prepared { step, layouts, input, nodes: batch.nodes, items, links }, table, draft)
     }
 
     fn count(&self, batch: &Batch, loading: &mut Loading) {
@@ -344,11 +345,14 @@ impl Underway {
     ) -> Input {
         /// Rows that one task copies.
         const ROWS_PER_TASK: usize = 1024;
+        /// Rows before a row is copied that it is asked for.
+        const AHEAD: usize = 4;
         let mut values = arena.take(nodes.len() * width);
         let shared = Shared::new(&mut values);
         let (features, own) = (ground.features(), ground.part.range());
         ground.pool.for_ranges(nodes.len(), ROWS_PER_TASK, |range| {
             for row in range.filter(|&row| own.contains(&nodes[row])) {
+                features.expect_dense(nodes.get(row + AHEAD).map_or(0, |next| next.wrapping_sub(own.start)));
                 // SAFETY: rows are different.
                 let slot = unsafe { shared.part(row * width, width) };
                 features.copy_dense((nodes[row] - own.start) as usize, slot);

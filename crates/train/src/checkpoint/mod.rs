@@ -12,6 +12,7 @@ mod tests;
 
 pub use tensors::Tensor;
 
+use crate::embedding;
 use crate::error::{Error, Result};
 use crate::event::BytesSent;
 use crate::optimizer::OptimizerState;
@@ -144,14 +145,15 @@ impl Checkpoint {
         self.buffers = buffers.iter().map(Tensor::of).collect();
     }
 
-    /// Puts the kept weights into `parameters`, which must have the same names and shapes.
+    /// Puts the kept weights into `parameters`, which must have the same names and shapes. Embeddings are not among
+    /// them: they are dealt out to ranks.
     pub fn restore_weights(&self, parameters: &mut Parameters) -> Result<()> {
-        restore(&self.weights, parameters)
+        restore(self.weights.iter().filter(|weight| weight.name != embedding::NAME), parameters)
     }
 
     /// Puts the kept buffers into `buffers`, which must have the same names and shapes.
     pub fn restore_buffers(&self, buffers: &mut Parameters) -> Result<()> {
-        restore(&self.buffers, buffers)
+        restore(self.buffers.iter(), buffers)
     }
 
     /// Fails, naming what differs, unless a run of `config` on this `data` would go on as if never interrupted.
@@ -181,9 +183,12 @@ impl Checkpoint {
 }
 
 /// Puts `kept_tensors` into `parameters`, which must have the same names and shapes.
-fn restore(kept_tensors: &[Tensor], parameters: &mut Parameters) -> Result<()> {
+fn restore<'a>(
+    kept_tensors: impl Iterator<Item = &'a Tensor> + Clone,
+    parameters: &mut Parameters,
+) -> Result<()> {
     let shape = |name: &str, rows, cols| format!("`{name}` [{rows}, {cols}]");
-    let kept: Vec<String> = kept_tensors.iter().map(|t| shape(&t.name, t.rows, t.cols)).collect();
+    let kept: Vec<String> = kept_tensors.clone().map(|t| shape(&t.name, t.rows, t.cols)).collect();
     let wanted: Vec<String> = parameters.iter().map(|p| shape(&p.name, p.rows, p.cols)).collect();
     if kept != wanted {
         let message = format!("expected weights {}, found {}", wanted.join(", "), kept.join(", "));
@@ -209,17 +214,18 @@ impl Stored {
     }
 }
 
-/// Digest of the weights in sorted name order as little-endian f32: equal digests mean equal bits.
-pub fn weights_sha256(parameters: &Parameters) -> String {
+/// Digest of the weights, the embeddings of all nodes among them, in sorted name order as little-endian f32: equal
+/// digests mean equal bits.
+pub fn weights_sha256(parameters: &Parameters, embeddings: Option<&[f32]>) -> [u8; 32] {
+    let weights = parameters.iter().map(|parameter| (parameter.name.as_str(), &parameter.value[..]));
+    let mut weights: Vec<_> = weights.chain(embeddings.map(|rows| (embedding::NAME, rows))).collect();
+    weights.sort_by_key(|(name, _)| *name);
     let mut digest = Sha256::new();
-    for parameter in parameters.iter() {
-        let bytes: Vec<u8> = parameter.value.iter().flat_map(|value| value.to_le_bytes()).collect();
-        digest.update(&bytes);
-    }
-    hex(&digest.finalize())
+    weights.iter().for_each(|(_, values)| digest.update(bytemuck::cast_slice::<f32, u8>(values)));
+    digest.finalize().into()
 }
 
 /// Bytes as hexadecimal digits.
-fn hex(bytes: &[u8]) -> String {
+pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

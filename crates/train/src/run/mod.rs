@@ -12,8 +12,8 @@ mod validate;
 mod tests;
 
 pub use sections::{
-    Activation, Aggregator, AgreeSection, DataSection, DecayedLayers, ExchangeSection, Features,
-    LinkLossKind, LinkMetric, ModelSection, Norm, OptimizerKind, OutputSection, ResidencySection,
+    Activation, Aggregator, AgreeSection, DataSection, DecayedLayers, EmbeddingOptimizer, ExchangeSection,
+    Features, LinkLossKind, LinkMetric, ModelSection, Norm, OptimizerKind, OutputSection, ResidencySection,
     ScheduleKind, StrategySection, Task, TrainSection,
 };
 pub use setting::Key;

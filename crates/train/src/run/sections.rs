@@ -64,6 +64,18 @@ choice! {
 }
 
 choice! {
+    /// How the gradient of a node moves its embedding.
+    EmbeddingOptimizer {
+        /// Stochastic gradient descent without momentum.
+        Sgd = "sgd",
+        /// Adagrad.
+        Adagrad = "adagrad",
+        /// Adam, in which rows that a step does not read rest.
+        Adam = "adam",
+    }
+}
+
+choice! {
     /// Which weights decay.
     DecayedLayers {
         /// All of them.
@@ -218,6 +230,8 @@ section! {
         residual: bool = false,
         /// Nodes attend to themselves (gat, gatv2)
         self_loops: bool = true,
+        /// Width of a learned row beside the features of every node (instead of a 1 where there are none); 0 for none
+        embedding: usize = 0,
     }
 }
 
@@ -240,6 +254,12 @@ section! {
         weight_decay_layers: DecayedLayers = DecayedLayers::All,
         /// Largest norm of the whole gradient; 0 for no limit
         clip_norm: f64 = 0.0,
+        /// How the gradient of a node moves its embedding
+        embedding_optimizer: EmbeddingOptimizer = EmbeddingOptimizer::Adagrad,
+        /// Learning rate of embeddings, in all epochs
+        embedding_lr: f64 = 0.01,
+        /// Send gradients of embeddings without waiting for those of others; results are then not reproducible
+        embedding_async: bool = false,
         /// How the learning rate moves over the epochs
         schedule: ScheduleKind = ScheduleKind::Constant,
         /// Epochs in which the learning rate grows to its full value

@@ -57,6 +57,7 @@ impl RunConfig {
         let amount = |value: f64| value.is_finite() && value >= 0.0;
         vec![
             ("train.lr", amount(train.lr) && train.lr > 0.0, "a number above 0"),
+            ("train.embedding_lr", train.embedding_lr > 0.0, "a number above 0"),
             ("train.momentum", (0.0..1.0).contains(&train.momentum), SHARE),
             ("train.weight_decay", amount(train.weight_decay), "0 or more"),
             ("train.clip_norm", amount(train.clip_norm), "0 (off) or a number above"),

@@ -29,13 +29,21 @@ pub(super) const ENTRY: Entry = Entry {
     },
 };
 
+/// Embeddings belong to batches: they are pulled before a step and pushed after it. So do links.
 fn check(config: &RunConfig, _: u32) -> Result<()> {
+    let refused = |key: &str, message: String| {
+        let able = super::STRATEGIES.iter().filter(|entry| !entry.behavior.global_batch);
+        let able: Vec<String> = able.map(|entry| format!("`{}`", entry.name)).collect();
+        let hint = format!("strategies that can: {}", able.join(", "));
+        Err(Error::config(config.place(key), key, message).with_hint(hint))
+    };
     if config.train.task == Task::Link {
-        let message = "expected `node` with strategy `full`, found `link`";
-        return Err(Error::config(config.place("train.task"), "train.task", message)
-            .with_hint("use strategy `mini` on one part, `distdgl` or `bytegnn` on several"));
+        return refused("train.task", "expected `node` with strategy `full`, found `link`".into());
     }
-    Ok(())
+    match config.model.embedding {
+        0 => Ok(()),
+        width => refused("model.embedding", format!("expected 0 with strategy `full`, found `{width}`")),
+    }
 }
 
 struct Full {

@@ -11,7 +11,7 @@ use crate::model::Pass;
 use crate::run::RunConfig;
 use crate::tape::{Tape, Var};
 use crate::worker::Worker;
-use crate::{Error, Result};
+use crate::{Error, Result, embedding};
 use archipelago_comm::Phase;
 use archipelago_graph::sample;
 use std::rc::Rc;
@@ -68,6 +68,7 @@ impl OwnBatch {
             Some(launcher) => self.batches.epoch(&comm, epoch, launcher, train)?,
             None => self.batches.epoch_in_place(&comm, epoch, train)?,
         };
+        embedding::settle(worker)?;
         Ok(EpochOutcome { loading, ..outcome })
     }
 
@@ -76,7 +77,7 @@ impl OwnBatch {
         let step = prepared.step as usize;
         worker.comm.enter(Phase { epoch: epoch as usize, step, layer: 0, what: "step" });
         worker.tape.begin_step(worker.config.train.seed, epoch as usize, step);
-        let input = worker.tape.constant(&prepared.input, prepared.input.rows());
+        let input = embedding::step_input(worker, &prepared.input, &prepared.nodes)?;
         let mut boundary = Pulled::new(Rc::clone(&worker.comm));
         let pass = Pass { layouts: &prepared.layouts, input, statics: None, keep_embeddings: false };
         let scores = worker.model.forward(&mut worker.tape, &mut boundary, pass)?.output;
@@ -87,6 +88,7 @@ impl OwnBatch {
             _ => 0.0,
         };
         worker.tape.backward(&mut boundary)?;
+        embedding::learn(worker, &prepared.nodes, input)?;
         worker.tape.reset();
         Ok(loss * count as f64 / worker.all_targets.max(1) as f64)
     }
