@@ -1,6 +1,6 @@
 //! Node features of a part as input rows, in the row order of a plan or of a batch.
 
-use crate::ops::isa::{Portable, Simd};
+use crate::ops::isa::{Plain, Simd};
 use crate::run::Features;
 use crate::tape::{Buffer, Input, Matrix, SparseMatrix, Values};
 use archipelago_graph::Part;
@@ -36,7 +36,7 @@ impl<'a> Scaled<'a> {
     pub fn expect_dense(&self, row: u64) {
         let PartFeatures::Dense { width, values } = self.stored else { return };
         let start = values.as_ptr().wrapping_add((row as usize).wrapping_mul(width));
-        (0..width).step_by(16).for_each(|line| Portable::prefetch(start.wrapping_add(line)));
+        (0..width).step_by(16).for_each(|line| Plain::prefetch(start.wrapping_add(line)));
     }
 
     /// Columns, stored numbers and factor of a row of sparse features.
