@@ -29,7 +29,22 @@ pub(super) struct Ground {
     pub pool: Pool,
     pub form: RowForm,
     pub cache: Cache,
-    scratch: Mutex<Vec<Scratch>>,
+    scratch: Spare<Scratch>,
+    pieces: Spare<Drawn>,
+}
+
+/// Things that wait for their next use.
+#[derive(Default)]
+struct Spare<T>(Mutex<Vec<T>>);
+
+impl<T: Default> Spare<T> {
+    fn take(&self) -> T {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default()
+    }
+
+    fn give(&self, thing: T) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(thing);
+    }
 }
 
 impl Ground {
@@ -43,7 +58,17 @@ impl Ground {
         cache: Cache,
     ) -> Self {
         let form = form_of(&part);
-        Self { part, originals, config, operators, pool, form, cache, scratch: Mutex::default() }
+        Self {
+            part,
+            originals,
+            config,
+            operators,
+            pool,
+            form,
+            cache,
+            scratch: Spare::default(),
+            pieces: Spare::default(),
+        }
     }
 
     pub fn features(&self) -> Scaled<'_> {
@@ -62,18 +87,27 @@ impl Ground {
 
     /// Draws in-edges of owned `rows`, in pieces that do not depend on the threads.
     pub fn draw(&self, rows: &[u32], hop: Hop) -> Vec<Drawn> {
-        let mut pieces = vec![Drawn::default(); rows.len().div_ceil(ROWS_PER_TASK).max(1)];
+        let count = rows.len().div_ceil(ROWS_PER_TASK).max(1);
+        let mut pieces: Vec<Drawn> = (0..count).map(|_| self.pieces.take()).collect();
         let lists = Lists::new(&self.part, &self.originals);
         let slots: Vec<Mutex<&mut Drawn>> = pieces.iter_mut().map(Mutex::new).collect();
         self.pool.for_ranges(rows.len(), ROWS_PER_TASK, |range| {
-            let mut scratch = self.borrow_scratch();
+            let mut scratch = self.scratch.take();
             let mut piece = slots[range.start / ROWS_PER_TASK].lock().unwrap_or_else(PoisonError::into_inner);
             self.operators.hop.draw(&lists, &rows[range], hop, &mut scratch, &mut piece);
             piece.look_up(&lists);
-            self.return_scratch(scratch);
+            self.scratch.give(scratch);
         });
         drop(slots);
         pieces
+    }
+
+    /// Takes pieces that [`draw`](Self::draw) gave back, for their memory.
+    pub fn give_back(&self, pieces: impl IntoIterator<Item = Drawn>) {
+        for mut piece in pieces {
+            piece.clear();
+            self.pieces.give(piece);
+        }
     }
 
     /// Answers [`What::Ask`].
@@ -96,6 +130,7 @@ impl Ground {
                 }
             }
         });
+        self.give_back(pieces);
         Ok(comm.send(to, TAG, Kind::Control, frame)?)
     }
 
@@ -122,13 +157,5 @@ impl Ground {
             Some(halo) => self.part.halo()[halo],
             None => self.part.range().start + u64::from(row),
         }
-    }
-
-    fn borrow_scratch(&self) -> Scratch {
-        self.scratch.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default()
-    }
-
-    fn return_scratch(&self, scratch: Scratch) {
-        self.scratch.lock().unwrap_or_else(PoisonError::into_inner).push(scratch);
     }
 }

@@ -196,7 +196,7 @@ impl Underway {
             })
             .collect();
         self.draft.stitch(&ground.part, &question, &answers);
-        self.own.clear();
+        ground.give_back(self.own.drain(..));
         self.hop += 1;
         match self.is_drawn(ground) {
             true => vec![Task::Fetch],
