@@ -121,7 +121,8 @@ mod tests {
             true => tape.begin_step(1, 1, 1),
             false => tape.begin_evaluation(),
         }
-        let rows = tape.constant(&Input::Dense(Arc::new(Matrix { rows: 4, cols: 5, values: values.into() })), 4);
+        let rows =
+            tape.constant(&Input::Dense(Arc::new(Matrix { rows: 4, cols: 5, values: values.into() })), 4);
         let scores = scorer.scores(&mut tape, rows, LINKS);
         let found = tape.value(scores).to_vec();
         assert_eq!((tape.rows(scores), tape.cols(scores)), (4, 1));
