@@ -133,7 +133,7 @@ impl Backward<'_> {
         let mut source_scores = tape.arena.take(sources.len() * heads);
         let z = Rows::with_halo(tape.value(self.op.rows), &self.saved.halo, width);
         let dropout = attention.edge_dropout(true, self.op.key, layout);
-        let job = job(&block.outgoing(), *attention, &self.saved.scores, dropout);
+        let job = job(block.outgoing(), *attention, &self.saved.scores, dropout);
         let read = GatBackward { z, grad: self.gradient, packed: self.packed };
         let written = GatGradients { z: rows, source_scores: &mut source_scores, target_scores };
         gat_backward(&tape.pool, &job, &read, sources.clone(), written);

@@ -113,14 +113,14 @@ impl Op for AttendedV2 {
         let crosses = self.layout.crosses();
         if crosses {
             let mut remote = tape.arena.take(block.halo * width);
-            let job = self.job(tape, &block.outgoing(), &halo);
+            let job = self.job(tape, block.outgoing(), &halo);
             let sources = block.local..block.sources();
             gatv2_backward_sources(&tape.pool, &job, &packed, &gradient, sources, &mut remote);
             boundary.depart_back(self.crossing, &self.layout, &remote)?;
             tape.arena.give(remote);
         }
         let mut rows = tape.arena.take(block.local * width);
-        let job = self.job(tape, &block.outgoing(), &halo);
+        let job = self.job(tape, block.outgoing(), &halo);
         gatv2_backward_sources(&tape.pool, &job, &packed, &gradient, 0..block.local, &mut rows);
         let mut right = tape.arena.take(block.targets * width);
         tape.with_weight_gradient(self.weight, |tape, weight| {
