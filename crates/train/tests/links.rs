@@ -69,7 +69,7 @@ fn in_one_place(store: &Store, decoder: &str) -> [Option<f64>; 4] {
     let (scorer, mut tape) = scorer(decoder);
     let mut values = tape.arena.take(ids.len() * WIDTH);
     values.copy_from_slice(&ids.iter().flat_map(|&node| row(node)).collect::<Vec<_>>());
-    let rows = Input::Dense(Arc::new(Matrix { rows: ids.len(), cols: WIDTH, values }));
+    let rows = Input::Dense(Arc::new(Matrix { rows: ids.len(), cols: WIDTH, values: values.into() }));
     let mut score = |source: u64, target: u64| {
         tape.begin_evaluation();
         let rows = tape.constant(&rows, ids.len());
