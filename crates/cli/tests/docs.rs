@@ -7,9 +7,12 @@
 use archipelago_graph::partition::settings::expected;
 use archipelago_graph::partition::{Entry, Memory, PARTITIONERS};
 use archipelago_graph::read::FORMATS;
+use archipelago_graph::sample::SAMPLERS;
 use archipelago_graph::synthetic::GENERATORS;
+use archipelago_train::batch::negative::NEGATIVES;
+use archipelago_train::decoder::DECODERS;
 use archipelago_train::event::{
-    BytesSent, EpochReport, Evaluation, Event, MemoryNeed, Sampling, Started, Summary,
+    BatchFacts, BytesSent, EpochReport, Evaluation, Event, MemoryNeed, Sampling, Started, Summary,
 };
 use archipelago_train::metric::Metric;
 use archipelago_train::model::MODELS;
@@ -74,6 +77,12 @@ fn the_readme_lists_what_there_is_to_choose_from() {
     check("README.md", "models", &table(&named, models));
     let strategies = STRATEGIES.iter().map(|entry| row(entry.name, entry.summary, entry.paper));
     check("README.md", "strategies", &table(&named, strategies));
+    let samplers = SAMPLERS.iter().map(|entry| row(entry.name, entry.summary, entry.paper));
+    check("README.md", "samplers", &table(&named, samplers));
+    let decoders = DECODERS.iter().map(|entry| row(entry.name, entry.summary, entry.paper));
+    check("README.md", "decoders", &table(&named, decoders));
+    let negatives = NEGATIVES.iter().map(|entry| row(entry.name, entry.summary, entry.paper));
+    check("docs/mini-batches.md", "negatives", &table(&named, negatives));
     let formats = FORMATS.iter().map(|format| vec![code(format.name), format.summary.to_owned()]);
     check("README.md", "formats", &table(&named[..2], formats));
     let partitioners = PARTITIONERS.iter().map(|entry| vec![code(entry.name), entry.summary.to_owned()]);
@@ -134,7 +143,11 @@ fn every_event() -> Vec<Event> {
         evaluation: Some(evaluation.clone()),
     };
     vec![
-        Event::Started(Box::new(Started { memory, ..Started::default() })),
+        Event::Started(Box::new(Started {
+            memory,
+            batches: Some(BatchFacts::default()),
+            ..Started::default()
+        })),
         Event::Resumed { epoch: 1 },
         Event::Epoch(epoch),
         Event::Evaluation(evaluation),
@@ -213,7 +226,7 @@ fn the_outputs_page_names_every_file_of_a_store() {
     }
 }
 
-const PAGES: [&str; 7] = [
+const PAGES: [&str; 9] = [
     "README.md",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
@@ -221,6 +234,8 @@ const PAGES: [&str; 7] = [
     "docs/run-file.md",
     "docs/outputs.md",
     "docs/partitioning.md",
+    "docs/mini-batches.md",
+    "docs/cluster.md",
 ];
 
 #[test]

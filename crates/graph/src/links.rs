@@ -131,6 +131,34 @@ pub fn given(path: &Path) -> Result<Vec<(u64, u64, Share)>> {
     read::read_link_file(path)
 }
 
+/// Two nodes of which a user asks how likely a link is, in original ids.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pair {
+    /// Where the link would come from.
+    pub source: u64,
+    /// Where it would lead.
+    pub target: u64,
+    /// Its edge type; 0 where edges have none.
+    pub kind: u32,
+}
+
+/// What a file of pairs may speak of.
+#[derive(Debug, Clone, Copy)]
+pub struct Known<'a> {
+    /// How many nodes there are: ids are below.
+    pub nodes: u64,
+    /// The user's own name of every node, by which pairs then go instead of ids.
+    pub names: Option<&'a [String]>,
+    /// Types of edges; 0 where they have none.
+    pub kinds: u32,
+}
+
+/// The pairs of a text file in its order, one `source,target` or `source,target,type` per line (comma, semicolon, tab
+/// or blanks). Comments, a header line such as `source,target` and packed files are understood.
+pub fn asked(path: &Path, known: Known<'_>) -> Result<Vec<Pair>> {
+    read::read_pair_file(path, known)
+}
+
 /// The links of a part by share, and the part with only those edges that are trained on.
 #[derive(Debug)]
 pub struct Divided {

@@ -1,6 +1,6 @@
-//! What a model says of every node, as a file that other tools read.
+//! What a model says of every node, or of pairs of nodes, as a file that other tools read.
 //!
-//! A [`Table`] is in original ids and order: row `i` is the user's node `i`. The extension of the file chooses the
+//! A [`Table`] is in original ids and in the user's order: row `i` is node `i`, or the `i`-th pair. The extension of the file chooses the
 //! format, one line each in [`FORMATS`]. Files appear whole or not at all.
 
 use crate::atomic::write_file;
@@ -23,14 +23,14 @@ use std::sync::Arc;
 /// Rows of a Parquet row group, and of the text that is put together at a time.
 const ROWS: usize = 1 << 16;
 
-/// Columns of the same kind, one row per node.
+/// Columns of the same kind.
 #[derive(Debug, Clone, Copy)]
 pub struct Columns<'a> {
     /// The name of the column; of several, each has its number after it: `score_0`, `score_1`, …
     pub name: &'static str,
     /// How many there are; `None` for a single column without a number.
     pub width: Option<usize>,
-    /// Row-major `[nodes, width]`.
+    /// Row-major `[rows, width]`.
     pub values: Values<'a>,
 }
 
@@ -45,14 +45,39 @@ pub enum Values<'a> {
     Float(&'a [f32]),
 }
 
-/// A row for every node.
+/// A column that tells which node a row is about.
+#[derive(Debug, Clone, Copy)]
+pub struct Subject<'a> {
+    /// The name of the column.
+    pub title: &'static str,
+    /// The node of every row; without, row `i` is about node `i`.
+    pub nodes: Option<&'a [u64]>,
+}
+
+impl<'a> Subject<'a> {
+    /// Row `i` is about node `i`.
+    pub const EVERY_NODE: [Self; 1] = [Self { title: "node", nodes: None }];
+
+    /// Rows are about links from `sources` to `targets`.
+    pub fn links(sources: &'a [u64], targets: &'a [u64]) -> [Self; 2] {
+        [("source", sources), ("target", targets)].map(|(title, nodes)| Self { title, nodes: Some(nodes) })
+    }
+
+    fn node(&self, row: usize) -> u64 {
+        self.nodes.map_or(row as u64, |nodes| nodes[row])
+    }
+}
+
+/// Rows about nodes or links.
 #[derive(Debug, Clone)]
 pub struct Table<'a> {
-    /// How many nodes there are.
-    pub nodes: usize,
-    /// The user's own name of each node; without, its id stands for it.
+    /// How many rows there are.
+    pub rows: usize,
+    /// What they are about.
+    pub subjects: &'a [Subject<'a>],
+    /// The user's own name of every node of the graph; without, its id stands for it.
     pub names: Option<&'a [String]>,
-    /// What is said of each node.
+    /// What is said of each.
     pub columns: Vec<Columns<'a>>,
 }
 
@@ -69,16 +94,21 @@ pub struct Format {
 
 /// Every format.
 pub const FORMATS: &[Format] = &[
-    Format { extension: "npy", summary: "one NumPy array, row i is node i", single: true, write: write_npy },
+    Format {
+        extension: "npy",
+        summary: "one NumPy array, row i is node i or pair i",
+        single: true,
+        write: write_npy,
+    },
     Format {
         extension: "parquet",
-        summary: "a column `node`, then one per number",
+        summary: "a column `node` (or `source` and `target`), then one per number",
         single: false,
         write: write_parquet,
     },
     Format {
         extension: "csv",
-        summary: "a line with names, then one line per node",
+        summary: "a line with names, then one line per node or pair",
         single: false,
         write: write_csv,
     },
@@ -108,9 +138,9 @@ pub fn write(table: &Table, file: &Path) -> Result<()> {
 /// What a file of predictions holds, as far as its header tells.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Header {
-    /// The names of its columns; the first is `node`.
+    /// The names of its columns; the first is `node`, or the first two are `source` and `target`.
     pub titles: Vec<String>,
-    /// How many nodes it has a row for; text does not say.
+    /// How many rows it has; text does not say.
     pub rows: Option<u64>,
 }
 
@@ -131,14 +161,21 @@ pub fn look(file: &Path) -> Option<Header> {
         }
         _ => return None,
     };
-    (header.titles.len() > 1 && header.titles[0] == "node").then_some(header)
+    let titles: Vec<&str> = header.titles.iter().map(String::as_str).collect();
+    matches!(titles[..], ["node", _, ..] | ["source", "target", "score"]).then_some(header)
 }
 
 impl Table<'_> {
-    /// Refuses columns that do not have a row for every node.
+    /// Refuses columns that do not have every row.
     fn check(&self) -> Result<()> {
+        for Subject { title, nodes } in self.subjects {
+            if let Some(found) = nodes.map(<[u64]>::len).filter(|&found| found != self.rows) {
+                let expected = self.rows;
+                return Err(Error::usage(format!("expected {expected} nodes in `{title}`, found {found}")));
+            }
+        }
         for columns in &self.columns {
-            let expected = self.nodes * columns.width.unwrap_or(1);
+            let expected = self.rows * columns.width.unwrap_or(1);
             if columns.values.len() != expected {
                 let (name, found) = (columns.name, columns.values.len());
                 return Err(Error::usage(format!("expected {expected} numbers in `{name}`, found {found}")));
@@ -190,7 +227,7 @@ fn write_npy(table: &Table, file: &Path, out: &mut dyn Write) -> Result<()> {
     let columns = &table.columns[0];
     let (kind, bytes) = columns.values.raw();
     let shape: Vec<u64> =
-        [Some(table.nodes), columns.width].iter().flatten().map(|&size| size as u64).collect();
+        [Some(table.rows), columns.width].iter().flatten().map(|&size| size as u64).collect();
     let header = WriteOptions::new_header_only().dtype(kind).shape(&shape).writer(out);
     header.write_header_only().and_then(|out| out.write_all(bytes)).map_err(Error::io("write", file))
 }
@@ -199,13 +236,16 @@ fn write_csv(table: &Table, file: &Path, out: &mut dyn Write) -> Result<()> {
     let failed = |error: csv::Error| Error::io("write", file)(std::io::Error::other(error));
     let mut writer = csv::Writer::from_writer(out);
     let titles = table.columns.iter().flat_map(Columns::titles);
-    writer.write_record(std::iter::once("node".to_owned()).chain(titles)).map_err(failed)?;
-    for node in 0..table.nodes {
-        let name = table.names.map_or_else(|| node.to_string(), |names| names[node].clone());
-        writer.write_field(name).map_err(failed)?;
+    let subjects = table.subjects.iter().map(|subject| subject.title.to_owned());
+    writer.write_record(subjects.chain(titles)).map_err(failed)?;
+    for row in 0..table.rows {
+        for node in table.subjects.iter().map(|subject| subject.node(row)) {
+            let name = table.names.map_or_else(|| node.to_string(), |names| names[node as usize].clone());
+            writer.write_field(name).map_err(failed)?;
+        }
         for columns in &table.columns {
             let width = columns.width.unwrap_or(1);
-            for at in node * width..(node + 1) * width {
+            for at in row * width..(row + 1) * width {
                 writer.write_field(columns.values.text(at)).map_err(failed)?;
             }
         }
@@ -220,8 +260,8 @@ fn write_parquet(table: &Table, file: &Path, out: &mut dyn Write) -> Result<()> 
     let properties = Arc::new(WriterProperties::builder().set_compression(Compression::SNAPPY).build());
     // The writer wants to own what it writes to: a buffer that is emptied after every row group.
     let mut writer = SerializedFileWriter::new(Vec::new(), schema, properties).map_err(failed)?;
-    for start in (0..table.nodes).step_by(ROWS) {
-        let rows = start..table.nodes.min(start + ROWS);
+    for start in (0..table.rows).step_by(ROWS) {
+        let rows = start..table.rows.min(start + ROWS);
         let mut group = writer.next_row_group().map_err(failed)?;
         write_group(table, rows, &mut group).map_err(failed)?;
         group.close().map_err(failed)?;
@@ -237,10 +277,13 @@ fn parquet_schema(table: &Table) -> Result<Type, ParquetError> {
         let column = Type::primitive_type_builder(name, physical);
         column.with_repetition(Repetition::REQUIRED).with_logical_type(logical).build().map(Arc::new)
     };
-    let mut fields = vec![match table.names {
-        Some(_) => column("node", Physical::BYTE_ARRAY, Some(LogicalType::String))?,
-        None => column("node", Physical::INT64, None)?,
-    }];
+    let mut fields = Vec::new();
+    for subject in table.subjects {
+        fields.push(match table.names {
+            Some(_) => column(subject.title, Physical::BYTE_ARRAY, Some(LogicalType::String))?,
+            None => column(subject.title, Physical::INT64, None)?,
+        });
+    }
     for columns in &table.columns {
         let physical = match columns.values {
             Values::Int(_) => Physical::INT64,
@@ -259,17 +302,19 @@ fn write_group(
     rows: std::ops::Range<usize>,
     group: &mut SerializedRowGroupWriter<'_, Vec<u8>>,
 ) -> Result<(), ParquetError> {
-    write_column(group, |writer| match (writer, table.names) {
-        (ColumnWriter::ByteArrayColumnWriter(writer), Some(names)) => {
-            let names: Vec<ByteArray> = names[rows.clone()].iter().map(|name| name.as_str().into()).collect();
-            writer.write_batch(&names, None, None)
-        }
-        (ColumnWriter::Int64ColumnWriter(writer), _) => {
-            let ids: Vec<i64> = rows.clone().map(|node| node as i64).collect();
-            writer.write_batch(&ids, None, None)
-        }
-        _ => Ok(0),
-    })?;
+    for subject in table.subjects {
+        let nodes = rows.clone().map(|row| subject.node(row));
+        write_column(group, |writer| match (writer, table.names) {
+            (ColumnWriter::ByteArrayColumnWriter(writer), Some(names)) => {
+                let names: Vec<ByteArray> = nodes.map(|node| names[node as usize].as_str().into()).collect();
+                writer.write_batch(&names, None, None)
+            }
+            (ColumnWriter::Int64ColumnWriter(writer), _) => {
+                writer.write_batch(&nodes.map(|node| node as i64).collect::<Vec<_>>(), None, None)
+            }
+            _ => Ok(0),
+        })?;
+    }
     for columns in &table.columns {
         let width = columns.width.unwrap_or(1);
         for at in 0..width {
@@ -317,7 +362,8 @@ mod tests {
 
     fn table(names: Option<&[String]>) -> Table<'_> {
         Table {
-            nodes: 3,
+            rows: 3,
+            subjects: &Subject::EVERY_NODE,
             names,
             columns: vec![
                 Columns { name: "class", width: None, values: Values::Int(&[0, 1, 0]) },
@@ -354,7 +400,8 @@ mod tests {
         let file = folder.path().join("p.parquet");
         let flags: Vec<u8> = (0..2 * ROWS + 5).map(|node| u8::from(node % 3 == 0)).collect();
         let columns = vec![Columns { name: "label", width: Some(1), values: Values::Flag(&flags) }];
-        write(&Table { nodes: flags.len(), names: None, columns }, &file).unwrap();
+        let table = Table { rows: flags.len(), subjects: &Subject::EVERY_NODE, names: None, columns };
+        write(&table, &file).unwrap();
         let reader = SerializedFileReader::new(fs::File::open(&file).unwrap()).unwrap();
         assert_eq!(reader.metadata().num_row_groups(), 3);
         let read: Vec<u8> =
@@ -401,7 +448,7 @@ mod tests {
         assert!(two.contains("holds one array, not class and score"), "{two}");
         let unknown = write(&table(None), &folder.path().join("p.parket")).unwrap_err().to_string();
         assert!(unknown.ends_with("hint: did you mean `parquet`?"), "{unknown}");
-        let short = Table { nodes: 4, ..table(None) };
+        let short = Table { rows: 4, ..table(None) };
         assert!(write(&short, &folder.path().join("p.csv")).unwrap_err().to_string().contains("expected 4"));
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     }
@@ -410,12 +457,25 @@ mod tests {
     fn the_header_of_what_was_written_tells_its_columns() {
         let folder = tempfile::tempdir().unwrap();
         let columns = Columns { name: "score", width: Some(2), values: Values::Float(&[0.0; 6]) };
-        let table = Table { nodes: 3, names: None, columns: vec![columns] };
+        let table = Table { rows: 3, subjects: &Subject::EVERY_NODE, names: None, columns: vec![columns] };
         for (name, rows) in [("a.parquet", Some(3)), ("a.csv", None)] {
             let file = folder.path().join(name);
             write(&table, &file).unwrap();
             let titles = ["node", "score_0", "score_1"].map(str::to_owned).to_vec();
             assert_eq!(look(&file), Some(Header { titles, rows }));
+        }
+        let score = Columns { name: "score", width: None, values: Values::Float(&[0.5, -1.0]) };
+        let links =
+            Table { rows: 2, subjects: &Subject::links(&[0, 2], &[2, 1]), columns: vec![score], ..table };
+        for (name, names, first) in [
+            ("ids.csv", None, "0,2,0.5"),
+            ("names.csv", Some(&["a", "b", "c"].map(String::from)[..]), "a,c,0.5"),
+        ] {
+            let file = folder.path().join(name);
+            write(&Table { names, ..links.clone() }, &file).unwrap();
+            let text = fs::read_to_string(&file).unwrap();
+            assert_eq!(text.lines().nth(1), Some(first));
+            assert_eq!(look(&file).unwrap().titles, ["source", "target", "score"]);
         }
         let edges = folder.path().join("edges.csv");
         fs::write(&edges, "source,target\n0,1\n").unwrap();

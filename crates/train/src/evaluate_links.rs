@@ -10,6 +10,7 @@ use crate::decoder::{Pairs, Scorer};
 use crate::metric::{Metric, Ranks, Wins};
 use crate::tape::{Input, Matrix, Tape};
 use archipelago_comm::{Comm, Kind, Phase};
+use archipelago_graph::links::Pair;
 use archipelago_graph::marks::Marks;
 use archipelago_graph::random::{Key, Purpose};
 use archipelago_graph::{GlobalId, Link, Part};
@@ -115,6 +116,43 @@ pub fn evaluate_links(
     own.comm.all_reduce_sum_u64(wins.counts_mut(), Kind::Control)?;
     own.comm.all_reduce_sum_u64(ranks.counts_mut(), Kind::Control)?;
     Ok(LinkScores { area: wins.area(), ranks })
+}
+
+/// The score of each of `pairs`, in their order, at rank 0, whose pairs count; nothing elsewhere. Every rank must call
+/// it.
+pub fn score_pairs(
+    tape: &mut Tape,
+    scorer: &Scorer,
+    own: OwnRows<'_>,
+    pairs: &[Pair],
+) -> Result<Option<Vec<f32>>> {
+    own.comm.enter(Phase::new("score links"));
+    let links = in_global_ids(own, if own.comm.rank() == 0 { pairs } else { &[] })?;
+    let table = Table::fetch(tape, own, Examination { links: &links, negatives: 0, seed: 0 })?;
+    Ok((own.comm.rank() == 0).then(|| table.true_scores(tape, scorer, &links)))
+}
+
+/// Pairs of original ids as links of global ones: every rank tells the new ids of the nodes that it owns.
+fn in_global_ids(own: OwnRows<'_>, pairs: &[Pair]) -> Result<Vec<Link>> {
+    let (comm, part) = (own.comm, own.part);
+    let nodes = part.starts().last().copied().unwrap_or(0);
+    let mut place = Marks::new(nodes as usize);
+    for pair in pairs {
+        place.mark(pair.source);
+        place.mark(pair.target);
+    }
+    let wanted = comm.all_gather(&place.ranked(), Kind::Control)?.concat();
+    // Rows of a part are in ascending original id.
+    let row = |&node: &u64| part.original().binary_search(&node).ok();
+    let known = wanted.iter().filter_map(|node| Some([*node, part.range().start + row(node)? as u64]));
+    let known: Vec<u64> = known.flatten().collect();
+    let Some(known) = comm.gather(0, &known, Kind::Control)? else { return Ok(Vec::new()) };
+    let mut global = vec![0; wanted.len()];
+    for two in known.iter().flat_map(|known| known.chunks_exact(2)) {
+        global[place.rank(two[0]) as usize] = two[1];
+    }
+    let global = |node: u64| global[place.rank(node) as usize];
+    Ok(pairs.iter().map(|pair| Link::new(global(pair.source), global(pair.target), pair.kind)).collect())
 }
 
 /// The rows of all nodes that are in a pair, in ascending global id.

@@ -76,7 +76,10 @@ pub struct Started {
     pub features: u64,
     /// Classes or labels.
     pub classes: u64,
-    /// Training nodes.
+    /// What is predicted: `node` or `link`.
+    #[serde(default)]
+    pub task: String,
+    /// Training nodes, or links to learn from.
     pub train_nodes: u64,
     /// Parts of the graph.
     pub parts: u64,
@@ -93,8 +96,26 @@ pub struct Started {
     /// Rows that each layer computes, from the input on, summed over parts; a step of nodes whose output nobody
     /// needs is not taken.
     pub active_rows: Vec<u64>,
+    /// How batches are drawn, where they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub batches: Option<BatchFacts>,
     /// Memory that the run will need.
     pub memory: MemoryNeed,
+}
+
+/// How mini-batches are drawn.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct BatchFacts {
+    /// Targets (nodes or links) of a step in each part.
+    pub batch_size: u64,
+    /// Targets of a step in all parts together.
+    pub global_batch_size: u64,
+    /// Steps of an epoch.
+    pub steps: u64,
+    /// The name of the sampler.
+    pub sampler: String,
+    /// Neighbours per layer, from the targets outward; -1 for all.
+    pub fanouts: Vec<i64>,
 }
 
 /// Memory that a run will need on this process, stated before it is taken.

@@ -1,12 +1,15 @@
-//! Predictions and scores of a trained model, exact, in the user's ids and order.
+//! Predictions and scores of a trained model, exact, in the user's ids and order: of nodes, or of links.
 
 use crate::checkpoint::{Checkpoint, Slot};
+use crate::evaluate_links::{OwnRows, in_part_order, score_pairs};
 use crate::event::Evaluation;
 use crate::ops::Pool;
+use crate::run::Task;
 use crate::trainer::{Run, threads};
 use crate::worker::Worker;
-use crate::{Result, evaluate};
+use crate::{Error, Result, evaluate};
 use archipelago_comm::{Comm, Kind};
+use archipelago_graph::links::Pair;
 use bytemuck::Pod;
 use std::path::Path;
 use std::rc::Rc;
@@ -17,11 +20,12 @@ use std::sync::Arc;
 pub struct Predictions {
     /// How many nodes there are.
     pub nodes: usize,
-    /// Scores per node: classes or labels.
+    /// Scores per node: classes or labels; 0 where links are predicted.
     pub classes: usize,
     /// Row-major `[nodes, classes]`.
     pub scores: Vec<f32>,
-    /// Width and rows of what the last layer read, where asked for.
+    /// Width and rows of what the last layer read, where asked for; where links are predicted, always the rows that
+    /// their scores are made of.
     pub embeddings: Option<(usize, Vec<f32>)>,
 }
 
@@ -40,6 +44,27 @@ impl Run<'_> {
         let mut found = self.launch(|comm| {
             let mut worker = self.restored(comm, checkpoint)?;
             predict(&mut worker, embeddings)
+        })?;
+        Ok(found.swap_remove(0))
+    }
+
+    /// The decoder's score of each of `pairs`, in their order, with the weights of a checkpoint; `None` in all processes
+    /// but the first, whose pairs count.
+    pub fn score_links(&self, checkpoint: &Checkpoint, pairs: &[Pair]) -> Result<Option<Vec<f32>>> {
+        let nodes = self.store.manifest().nodes;
+        if let Some(pair) = pairs.iter().find(|pair| pair.source.max(pair.target) >= nodes) {
+            let (source, target) = (pair.source, pair.target);
+            let message = format!("expected node ids below {nodes}, found `{source}` and `{target}`");
+            return Err(archipelago_graph::Error::usage(message).into());
+        }
+        if self.config.train.task != Task::Link {
+            let message = "the run predicts classes of nodes, not links: its model has no decoder";
+            return Err(Error::from(archipelago_graph::Error::usage(message))
+                .with_hint("train with `train.task = \"link\"` to score links"));
+        }
+        let mut found = self.launch(|comm| {
+            let mut worker = self.restored(comm, checkpoint)?;
+            score(&mut worker, pairs)
         })?;
         Ok(found.swap_remove(0))
     }
@@ -65,6 +90,18 @@ pub fn best_or_last(run: &Path) -> Result<Checkpoint> {
     }
 }
 
+/// Runs the model and scores pairs by its final rows, at rank 0.
+fn score(worker: &mut Worker, pairs: &[Pair]) -> Result<Option<Vec<f32>>> {
+    let outcome = evaluate::forward_all(worker, false)?;
+    let width = worker.tape.cols(outcome.output);
+    let values = in_part_order(&worker.order, worker.tape.value(outcome.output), width);
+    let own = OwnRows { comm: &worker.comm, part: &worker.part, values: &values, width };
+    match &worker.links {
+        Some(task) => score_pairs(&mut worker.tape, &task.scorer, own, pairs),
+        None => Ok(None),
+    }
+}
+
 /// Runs the model and gathers its rows at rank 0.
 fn predict(worker: &mut Worker, embeddings: bool) -> Result<Option<Predictions>> {
     let outcome = evaluate::forward_all(worker, embeddings)?;
@@ -81,11 +118,16 @@ fn predict(worker: &mut Worker, embeddings: bool) -> Result<Option<Predictions>>
         None => None,
     };
     let (Some(nodes), Some(scores)) = (nodes, scores) else { return Ok(None) };
-    let classes = worker.part.classes();
+    let (count, width) = (nodes.iter().map(Vec::len).sum(), worker.tape.cols(outcome.output));
+    let output = in_user_order(&nodes, &scores, width);
+    if worker.links.is_some() {
+        let embeddings = Some((width, output));
+        return Ok(Some(Predictions { nodes: count, embeddings, ..Predictions::default() }));
+    }
     Ok(Some(Predictions {
-        nodes: nodes.iter().map(Vec::len).sum(),
-        classes,
-        scores: in_user_order(&nodes, &scores, classes),
+        nodes: count,
+        classes: width,
+        scores: output,
         embeddings: hidden.map(|(width, rows)| (width, in_user_order(&nodes, &rows, width))),
     }))
 }

@@ -29,6 +29,7 @@ pub fn need(worker: &Worker) -> Result<MemoryNeed> {
     let items: [_; ITEMS] = [
         ("graph", graph(worker)),
         ("features", features(worker)),
+        ("batches", drawn_batches(worker)),
         ("activations", activations(worker)),
         ("gradients", widest(worker)),
         ("exchange", exchange(worker)),
@@ -60,7 +61,7 @@ pub fn need(worker: &Worker) -> Result<MemoryNeed> {
 const MPI: u64 = 44 << 20;
 
 /// What a rank needs memory for.
-const ITEMS: usize = 8;
+const ITEMS: usize = 9;
 
 /// The program itself: code, stacks, thread pools, allocator.
 const PROGRAM: u64 = 16 << 20;
@@ -102,6 +103,9 @@ fn embeddings(worker: &Worker) -> u64 {
 
 /// Rows that the backward pass reads: the output of every layer, and inside a layer what it transforms.
 fn activations(worker: &Worker) -> u64 {
+    if !worker.global_batch {
+        return batch_activations(worker);
+    }
     let shape = worker.model.shape();
     let normed = if shape.norm == Norm::None { 0 } else { 2 };
     let layer = |(index, layout): (usize, &Arc<Layout>)| {
@@ -118,9 +122,70 @@ fn activations(worker: &Worker) -> u64 {
     worker.layers.iter().enumerate().map(layer).sum::<usize>() as u64
 }
 
+/// Rows of the hops of an average batch, from the targets outward: what is drawn among `nodes` nodes, each met once.
+fn batch_rows(worker: &Worker) -> Vec<usize> {
+    let (config, part) = (&worker.config.train, &worker.part);
+    let nodes = part.starts().last().copied().unwrap_or(0) as f64;
+    let degree = part.edges() as f64 / part.owned().max(1) as f64;
+    let ends = if worker.links.is_some() { 2 + config.negatives } else { 1 };
+    let share = (worker.all_targets as f64 / worker.comm.size() as f64).min(config.batch_size as f64);
+    let mut rows = vec![(share * ends as f64).min(nodes)];
+    for &fanout in &config.fanouts {
+        let last = rows[rows.len() - 1];
+        let drawn = last * if fanout < 0 { degree } else { degree.min(fanout as f64) };
+        rows.push((last + (nodes - last).max(0.0) * (1.0 - (-drawn / nodes.max(1.0)).exp())).min(nodes));
+    }
+    rows.into_iter().map(|rows| rows.ceil() as usize).collect()
+}
+
+/// Batches that are drawn ahead and the one that is computed: input rows, edges both ways, and the maps of those in the
+/// making; and the remote rows that are kept.
+fn drawn_batches(worker: &Worker) -> u64 {
+    if worker.global_batch {
+        return 0;
+    }
+    let (rows, part) = (batch_rows(worker), &worker.part);
+    let width = crate::feature::width(part);
+    let degree = part.edges() / part.owned().max(1);
+    let drawn = |(&rows, &fanout): (&usize, &i64)| {
+        rows * if fanout < 0 { degree } else { degree.min(fanout as usize) }
+    };
+    let edges: usize = rows.iter().zip(&worker.config.train.fanouts).map(drawn).sum();
+    let inputs = rows.last().copied().unwrap_or(0);
+    let flight = worker.config.train.prefetch + 1;
+    let kept = (worker.config.exchange.cache * part.halo().len() as f64) as usize
+        + inputs * usize::from(worker.comm.size() > 1);
+    (flight * (4 * inputs * (width + 6) + 24 * edges + 8 * part.rows()) + 4 * kept * (width + 8)) as u64
+}
+
+/// Rows of a step that draws its batch, or of an evaluation, whichever are more: they are not held together.
+fn batch_activations(worker: &Worker) -> u64 {
+    let (rows, shape) = (batch_rows(worker), worker.model.shape());
+    let normed = if shape.norm == Norm::None { 0 } else { 2 };
+    let layer = |index: usize| {
+        let (sources, targets) = (rows[rows.len() - 1 - index], rows[rows.len() - 2 - index]);
+        let width = head_width(worker, index);
+        // An output with its gradient, and what was aggregated; attention transforms its sources.
+        let inner = if worker.model.keeps_transformed() {
+            2 * sources * width
+        } else {
+            targets * shape.layer(index).input
+        };
+        4 * (targets * width * (2 + normed) + inner)
+    };
+    let step: usize = (0..shape.layers).map(layer).sum();
+    let widest =
+        (0..shape.layers).map(|index| head_width(worker, index).max(shape.layer(index).input)).skip(1).max();
+    let whole = worker.part.rows() * widest.unwrap_or_else(|| head_width(worker, 0));
+    step.max(3 * 4 * whole) as u64
+}
+
 /// Buffers in use at the widest point of a step or of an evaluation, beyond what is kept: the gradient that a layer
 /// reads and, behind the first layer or inside an attention, the one that it writes.
 fn widest(worker: &Worker) -> u64 {
+    if !worker.global_batch {
+        return 0;
+    }
     let attends = worker.model.keeps_transformed();
     let layer = |(index, layout): (usize, &Arc<Layout>)| {
         let (read, written) = (head_width(worker, index), worker.model.shape().layer(index).input);

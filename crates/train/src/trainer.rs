@@ -7,7 +7,7 @@ use crate::batch::Loading;
 use crate::batch::operators::Operators;
 use crate::checkpoint::{Checkpoint, Slot, State, Totals, hex, weights_sha256};
 use crate::event::{
-    BytesSent, EpochReport, Evaluation, Event, MemoryNeed, Observer, Sampling, Started, Summary,
+    BatchFacts, BytesSent, EpochReport, Evaluation, Event, MemoryNeed, Observer, Sampling, Started, Summary,
 };
 use crate::memory;
 use crate::meter::{cpu_seconds, median, peak_rss_bytes};
@@ -436,6 +436,7 @@ impl<'a> Session<'a> {
                 edges: manifest.edges,
                 features: self.worker.part.feature_width() as u64,
                 classes: self.worker.part.classes() as u64,
+                task: config.train.task.word().into(),
                 train_nodes: self.worker.all_targets,
                 parts: u64::from(self.run.store.parts()),
                 processes: self.run.job.processes() as u64,
@@ -445,6 +446,7 @@ impl<'a> Session<'a> {
                 parameters: self.worker.tape.parameters.count() as u64
                     + manifest.nodes * config.model.embedding as u64,
                 active_rows: active,
+                batches: self.batch_facts(),
                 memory: need,
             }))
         });
@@ -458,6 +460,21 @@ impl<'a> Session<'a> {
         // Embeddings of other ranks are at rank 0 only.
         self.worker.comm.broadcast(0, &mut digest, Kind::Control)?;
         Ok(hex(&digest))
+    }
+
+    /// How batches are drawn; `None` where all targets make one step.
+    fn batch_facts(&self) -> Option<BatchFacts> {
+        let (train, ranks) = (&self.run.config.train, self.worker.comm.size() as u64);
+        let batch_size = train.batch_size as u64;
+        // Targets are dealt out evenly.
+        let share = self.worker.all_targets.div_ceil(ranks);
+        (!self.worker.global_batch).then(|| BatchFacts {
+            batch_size,
+            global_batch_size: batch_size.saturating_mul(ranks),
+            steps: share.div_ceil(batch_size),
+            sampler: train.sampler.clone(),
+            fanouts: train.fanouts.clone(),
+        })
     }
 
     fn summary(&self) -> Result<Summary> {

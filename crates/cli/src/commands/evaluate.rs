@@ -9,9 +9,11 @@ use archipelago_comm::Job;
 use archipelago_graph::Store;
 use archipelago_train::Run;
 use archipelago_train::event::Evaluation;
+use archipelago_train::run::Task;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Flags of `archi evaluate`.
 #[derive(clap::Args)]
@@ -54,7 +56,7 @@ pub fn describe(found: &Evaluation) -> String {
     let how = if found.exact { "exact, every neighbour used" } else { "sampled" };
     facts([
         ("weights", format!("of epoch {}", found.epoch)),
-        ("metric", format!("{} ({how})", found.metric.name().replace('_', "-"))),
+        ("metric", format!("{} ({how})", units::metric(found.metric))),
         ("train", units::score(found.train)),
         ("valid", units::score(found.valid)),
         ("test", units::score(found.test)),
@@ -82,6 +84,16 @@ impl Trained {
             None => folder.store(&config)?,
         };
         Ok(Self { folder, config, store, checkpoint })
+    }
+
+    /// Whether it predicts links rather than classes of nodes.
+    pub fn predicts_links(&self) -> bool {
+        self.config.train.task == Task::Link
+    }
+
+    /// How long one process waits for another.
+    pub fn deadline(&self) -> Duration {
+        Duration::from_secs(self.config.exchange.deadline_secs)
     }
 
     /// The run that its weights are used in.

@@ -8,7 +8,7 @@ use archipelago_comm::{Comm, Job};
 use archipelago_graph::partition::PARTITIONERS;
 use archipelago_graph::{Error, Store};
 use archipelago_train::model;
-use archipelago_train::run::RunConfig;
+use archipelago_train::run::{RunConfig, Task};
 use archipelago_train::strategy;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -146,7 +146,11 @@ pub fn run(args: Args) -> Outcome {
     })?;
     if code == ExitCode::SUCCESS && job.leads() {
         terminal::say(format_args!("results are in `{}`; next, for example:", out.display()));
-        terminal::say(format_args!("  archi infer {} --out predictions.csv", out.display()));
+        let infer = match config.train.task {
+            Task::Node => "--out predictions.csv",
+            Task::Link => "--links pairs.csv --out scores.csv",
+        };
+        terminal::say(format_args!("  archi infer {} {infer}", out.display()));
     }
     Ok(code)
 }
@@ -179,6 +183,11 @@ pub fn resolve_data(config: &mut RunConfig) -> anyhow::Result<()> {
     let absolute = path.canonicalize().map_err(Error::io("open", &path))?;
     config.data.path = absolute.display().to_string();
     config.output.path = std::path::absolute(&config.output.path)?.display().to_string();
+    if !config.data.link_split.is_empty() {
+        let file = PathBuf::from(&config.data.link_split);
+        let absolute = file.canonicalize().map_err(Error::io("open", &file))?;
+        config.data.link_split = absolute.display().to_string();
+    }
     if is_store(&absolute) {
         let parts = Store::open(&absolute)?.parts() as usize;
         check_store(config, &path, parts)?;

@@ -1,7 +1,10 @@
 //! A run as it goes on: a bar over its epochs, or a line for some of them when nobody watches.
 
 use super::units;
-use archipelago_train::event::{EpochReport, Event, EventLog, Observer, Started, Summary};
+use archipelago_train::event::{
+    BatchFacts, EpochReport, Event, EventLog, Observer, Sampling, Started, Summary,
+};
+use archipelago_train::metric::Metric;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::sync::{Mutex, PoisonError};
 
@@ -96,8 +99,9 @@ impl Shown {
     }
 }
 
-/// What will run, and the memory that it will need.
-fn announcement(facts: &Started) -> [String; 2] {
+/// What will run, how batches are drawn, and the memory that it will need.
+fn announcement(facts: &Started) -> Vec<String> {
+    let links = facts.task == "link";
     let memory: Vec<String> = facts
         .memory
         .items
@@ -105,17 +109,22 @@ fn announcement(facts: &Started) -> [String; 2] {
         .filter(|item| item.bytes > 0)
         .map(|item| format!("{} {}", item.what, units::bytes(item.bytes)))
         .collect();
-    [
+    let learned = match links {
+        true => units::counted(facts.train_nodes, "training link"),
+        false => {
+            let classes = units::counted(facts.classes, "class");
+            format!("{classes}, {}", units::counted(facts.train_nodes, "training node"))
+        }
+    };
+    let mut lines = vec![
         format!(
-            "{} by `{}` on {}: {}, {}, {}, {}, {}",
+            "{} by `{}` on {}: {}, {}, {}, {learned}",
             facts.model,
             facts.strategy,
             facts.dataset,
             units::counted(facts.nodes, "node"),
             units::counted(facts.edges, "edge"),
             units::counted(facts.features, "feature"),
-            units::counted(facts.classes, "class"),
-            units::counted(facts.train_nodes, "training node"),
         ),
         format!(
             "{}, one rank each, {}; {}; will need {} ({})",
@@ -125,14 +134,34 @@ fn announcement(facts: &Started) -> [String; 2] {
             units::bytes(facts.memory.total_bytes),
             memory.join(", "),
         ),
-    ]
+    ];
+    lines.extend(facts.batches.as_ref().map(|batches| drawn(batches, if links { "link" } else { "node" })));
+    lines
+}
+
+/// How large batches of `items` are, and what is sampled for them.
+fn drawn(facts: &BatchFacts, item: &str) -> String {
+    let fanout = |&fanout: &i64| if fanout < 0 { "all".into() } else { fanout.to_string() };
+    format!(
+        "batches of {} per part, {} in all, {} per epoch; fan-out {} from the targets outward by `{}` (DGL's \
+         order is the reverse)",
+        units::counted(facts.batch_size, item),
+        units::count(facts.global_batch_size),
+        units::counted(facts.steps, "step"),
+        facts.fanouts.iter().map(fanout).collect::<Vec<_>>().join(", "),
+        facts.sampler,
+    )
 }
 
 fn figures(report: &EpochReport) -> String {
     let mut text = format!("loss {:.4}", report.loss);
     if let Some(found) = &report.evaluation {
+        let metric = match found.metric {
+            Metric::Accuracy | Metric::MicroF1 => String::new(),
+            metric => units::metric(metric) + " ",
+        };
         for (split, score) in [("valid", found.valid), ("test", found.test)] {
-            text += &score.map(|score| format!("  {split} {score:.3}")).unwrap_or_default();
+            text += &score.map(|score| format!("  {split} {metric}{score:.3}")).unwrap_or_default();
         }
     }
     text + &format!("  {}  {} sent", units::seconds(report.secs), units::bytes(report.bytes_sent.total()))
@@ -154,7 +183,7 @@ fn epoch_bar(epochs: u64) -> ProgressBar {
 
 /// How a run ended, for the user.
 pub fn summary(summary: &Summary, stated_bytes: Option<u64>) -> String {
-    let metric = summary.metric.name().replace('_', "-");
+    let metric = units::metric(summary.metric);
     let sent = summary.bytes_sent;
     let kinds = [
         ("features", sent.features),
@@ -169,7 +198,7 @@ pub fn summary(summary: &Summary, stated_bytes: Option<u64>) -> String {
         .map(|(kind, bytes)| format!("{kind} {}", units::bytes(*bytes)))
         .collect();
     let stated = stated_bytes.map(|stated| format!(", {} were stated", units::bytes(stated)));
-    super::table::facts([
+    let mut lines = vec![
         ("last loss", format!("{:.4}", summary.train_loss)),
         (
             "time",
@@ -199,12 +228,60 @@ pub fn summary(summary: &Summary, stated_bytes: Option<u64>) -> String {
                 units::score(summary.valid_score)
             ),
         ),
-    ])
+    ];
+    if let Some(sampling) = &summary.sampling {
+        lines.insert(2, ("sampling", sampled(sampling)));
+    }
+    super::table::facts(lines)
+}
+
+/// What drawing the batches of the last epoch took.
+fn sampled(facts: &Sampling) -> String {
+    let rate = units::rate(facts.edges, "edges", facts.draw_secs).unwrap_or_else(|| "no edges".into());
+    let share = |share: Option<f64>| units::percent(share.unwrap_or(0.0));
+    let remote = match facts.remote_rows {
+        0 => "no remote rows".into(),
+        rows => format!(
+            "{} ({} kept, {} reused)",
+            units::counted(rows, "remote row"),
+            share(facts.hit_rate),
+            share(facts.reuse_rate)
+        ),
+    };
+    format!(
+        "{rate}, {remote}, training waited {}, samplers {}, cpu {} busy",
+        units::seconds(facts.trainer_stall_secs),
+        units::seconds(facts.sampler_stall_secs),
+        units::percent(facts.cpu_busy)
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_run_begins_with_what_a_batch_is_and_ends_with_what_drawing_it_took() {
+        let fanouts = vec![10, -1];
+        let batches = BatchFacts {
+            batch_size: 512,
+            global_batch_size: 1024,
+            steps: 1,
+            sampler: "labor".into(),
+            fanouts,
+        };
+        let facts =
+            Started { task: "link".into(), train_nodes: 9, batches: Some(batches), ..Started::default() };
+        let lines = announcement(&facts);
+        assert!(lines[0].ends_with("0 features, 9 training links"), "{}", lines[0]);
+        let expected = "batches of 512 links per part, 1,024 in all, 1 step per epoch; fan-out 10, all from the \
+                        targets outward by `labor` (DGL's order is the reverse)";
+        assert_eq!(lines[2], expected);
+        let mut sampling = Sampling { edges: 3_000_000, draw_secs: 1.5, ..Sampling::default() };
+        assert!(sampled(&sampling).starts_with("2.00M edges/s, no remote rows, training waited 0.0 ms"));
+        (sampling.remote_rows, sampling.hit_rate, sampling.reuse_rate) = (40, Some(0.25), Some(0.5));
+        assert!(sampled(&sampling).contains(", 40 remote rows (25.0 % kept, 50.0 % reused), "));
+    }
 
     #[test]
     fn a_long_run_leaves_fifty_lines_at_most_and_a_short_one_a_line_per_epoch() {

@@ -1,5 +1,7 @@
 //! Numbers as people read them.
 
+use archipelago_train::metric::Metric;
+
 /// `12,345`
 pub fn count(number: u64) -> String {
     let digits = number.to_string();
@@ -99,6 +101,14 @@ pub fn score(score: Option<f64>) -> String {
     score.map_or("-".into(), |score| format!("{score:.4}"))
 }
 
+/// `accuracy`, `micro-f1`, `auc`, `mrr`, `hits@10`: what users call a score, as in the run file.
+pub fn metric(metric: Metric) -> String {
+    match metric {
+        Metric::RocAuc => "auc".into(),
+        _ => metric.name().replace('_', "-"),
+    }
+}
+
 /// A bar of at most `width` characters whose length is `value` out of `largest`.
 pub fn bar(value: u64, largest: u64, width: usize) -> String {
     const EIGHTHS: [char; 8] = [' ', '▏', '▎', '▍', '▌', '▋', '▊', '▉'];
@@ -151,6 +161,12 @@ mod tests {
         for wrong in ["", "G", "8X", "-1", "eight", "1.2.3M", "8 G G"] {
             assert!(parse_bytes(wrong).unwrap_err().contains("8G"), "{wrong}");
         }
+    }
+
+    #[test]
+    fn metrics_are_called_as_in_the_run_file() {
+        let names = [Metric::MicroF1, Metric::RocAuc, Metric::Hits(10)].map(metric);
+        assert_eq!(names, ["micro-f1", "auc", "hits@10"]);
     }
 
     #[test]

@@ -20,5 +20,5 @@ fn every_example_is_a_valid_run_and_says_what_to_expect() {
             found += 1;
         }
     }
-    assert!(found >= 4, "only {found} examples");
+    assert!(found >= 6, "only {found} examples");
 }

@@ -7,5 +7,6 @@ mod data;
 mod partitions;
 mod mistakes;
 mod runs;
+mod links;
 mod stopping;
 mod examples;

@@ -78,6 +78,18 @@ fn a_job_evaluates_and_infers_what_one_process_does() {
 }
 
 #[test]
+fn a_job_scores_the_pairs_that_one_process_does() {
+    let setting = Setting::new(600);
+    let links = "--strategy distdgl --model sage --set train.task=link";
+    setting.done(&setting.launch(2, "", &train(links, 1, "run")));
+    std::fs::write(setting.bench.path("pairs.csv"), "0,599\n17,4\n4,17\n").unwrap();
+    setting.done("infer run --links pairs.csv --out alone.csv");
+    setting.done(&setting.launch(4, "", "infer run --links pairs.csv --out job.csv"));
+    let read = |name: &str| std::fs::read_to_string(setting.bench.path(name)).unwrap();
+    assert_eq!(read("job.csv"), read("alone.csv"));
+}
+
+#[test]
 fn a_dataset_is_cut_by_one_process_for_all() {
     let setting = Setting::new(600);
     setting.done("train --data data --parts 3 --epochs 5 --out alone");

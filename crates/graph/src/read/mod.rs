@@ -20,6 +20,7 @@ mod parquet;
 mod metis;
 mod edge_list;
 mod link_file;
+mod pair_file;
 
 use crate::dataset::Dataset;
 use crate::progress::{Progress, Silent};
@@ -28,6 +29,7 @@ use std::path::Path;
 
 pub(crate) use link_file::read_link_file;
 pub use metis::read_part_file;
+pub(crate) use pair_file::read_pair_file;
 
 /// What a user may ask of every reader.
 #[derive(Clone)]

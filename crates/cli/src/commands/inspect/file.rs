@@ -147,8 +147,9 @@ pub(super) fn describe_predictions(path: &Path) -> anyhow::Result<Description> {
         _ => format!("{name} ({count})"),
     };
     let mut lines = vec![("columns", columns.iter().map(named).collect::<Vec<_>>().join(", "))];
-    lines.extend(rows.map(|rows| ("nodes", units::count(rows))));
-    let facts_json = json!({ "columns": titles, "nodes": rows });
+    let what = if titles[0] == "node" { "nodes" } else { "pairs" };
+    lines.extend(rows.map(|rows| (what, units::count(rows))));
+    let facts_json = json!({ "columns": titles, what: rows });
     Ok(Description { kind: "table of predictions", text: facts(lines), facts: facts_json })
 }
 
