@@ -14,6 +14,7 @@ use archipelago_comm::{Kind, Phase};
 use archipelago_graph::Part;
 use archipelago_graph::store::PartLabels;
 use std::rc::Rc;
+use std::sync::PoisonError;
 use std::time::Instant;
 
 /// Runs the model on all nodes with the weights as they are. Row `i` of the outcome is the part's row `order[i]`.
@@ -94,6 +95,7 @@ fn make_room(worker: &mut Worker) {
     if !worker.global_batch {
         worker.tape.reset();
         worker.tape.arena.clear();
+        worker.spent.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 }
 

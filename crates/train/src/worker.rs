@@ -11,14 +11,14 @@ use crate::optimizer::Optimizer;
 use crate::plan::Plan;
 use crate::run::{self, RunConfig};
 use crate::schedule::Schedule;
-use crate::tape::{Goal, Tape, Wanted};
+use crate::tape::{Arena, Goal, Tape, Wanted};
 use crate::view::{Layout, Statics};
 use crate::{Error, Result};
 use archipelago_comm::{Comm, Kind, Phase};
 use archipelago_graph::Part;
 use archipelago_graph::store::PartLabels;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// One rank: its part of the graph, its copy of the model, and its voice among the others.
 pub struct Worker {
@@ -54,6 +54,8 @@ pub struct Worker {
     pub global_batch: bool,
     /// Labelled training nodes of this rank; in a global batch the first rows of `order`.
     pub targets: usize,
+    /// Memory of batches that were trained on, for those to come.
+    pub spent: Arc<Mutex<Arena>>,
     /// Operators that batches are drawn with; none for those that the run file names.
     pub operators: Option<Operators>,
     /// Labelled training nodes (or links to learn from) of all ranks.
@@ -114,6 +116,7 @@ impl Worker {
             labelled,
             links,
             operators: None,
+            spent: Arc::default(),
             global_batch,
             all_targets: counts[0],
             agreement: SumGradients::default(),

@@ -1,6 +1,6 @@
 //! What training on links promises, on one part and on several.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 mod common;
 
@@ -40,11 +40,11 @@ fn strategy(parts: u32) -> &'static str {
     if parts == 1 { "strategy.name=mini" } else { "strategy.name=distdgl" }
 }
 
-/// Pairs of original ids along which messages pass in the batches of an epoch, and those that the batches predict.
-fn passed_and_predicted(
-    store: &Store,
-    config: &Arc<RunConfig>,
-) -> Vec<(BTreeSet<(u64, u64)>, Vec<(u64, u64)>)> {
+/// Pairs of original ids along which messages pass in a batch, and those that it predicts.
+type Batch = (BTreeSet<(u64, u64)>, Vec<(u64, u64)>);
+
+/// The batches of an epoch on all ranks.
+fn passed_and_predicted(store: &Store, config: &Arc<RunConfig>) -> Vec<Batch> {
     let ranks = on_ranks(store, config, |worker, _| {
         let batches = Batches::agree(worker, Operators::of(&worker.config)?)?;
         let mut found = Vec::new();

@@ -66,7 +66,7 @@ fn draw_few(lists: &Lists<'_>, row: u32, degree: usize, count: usize, key: Key, 
         let candidate = match short {
             true => {
                 bits = if drawn % 2 == 0 { key.bits(drawn as u64) } else { bits >> 32 };
-                ((bits & 0xffff_ffff) * (last as u64 + 1) >> 32) as u32
+                (((bits & 0xffff_ffff) * (last as u64 + 1)) >> 32) as u32
             }
             false => key.below(last as u64, last as u64 + 1) as u32,
         };

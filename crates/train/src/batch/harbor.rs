@@ -290,7 +290,7 @@ impl<'a> Harbor<'a> {
         let last = self.last_rows.take();
         let epoch = self.course.epoch;
         let (prepared, rows, draft) =
-            batch.fill(self.ground, epoch, last.as_ref(), &mut self.traffic.arena(), &mut self.loading);
+            batch.fill(self.ground, epoch, last, &mut self.traffic.arena(), &mut self.loading);
         self.last_rows = Some(rows);
         self.drafts.push(draft);
         let ms = begun.elapsed().as_secs_f64() * 1e3;

@@ -100,7 +100,7 @@ struct Traffic {
     /// Training has failed: let go.
     stop: AtomicBool,
     /// Memory of batches that were trained on, for those to come.
-    spent: Mutex<Arena>,
+    spent: Arc<Mutex<Arena>>,
 }
 
 impl Traffic {
@@ -164,7 +164,13 @@ impl Batches {
         let originals = Arc::clone(&worker.originals);
         let ground = Ground::new(part, originals, config, operators, worker.tape.pool.clone(), cache);
         let size = ground.config.train.batch_size;
-        Ok(Self { ground, shares, size, items, traffic: Traffic::default() })
+        Ok(Self {
+            ground,
+            shares,
+            size,
+            items,
+            traffic: Traffic { spent: Arc::clone(&worker.spent), ..Traffic::default() },
+        })
     }
 
     /// How many items there are on all ranks in a step.
@@ -213,7 +219,6 @@ impl Batches {
         while let Some(prepared) = harbor.next()? {
             train(prepared)?;
         }
-        self.traffic.arena().clear();
         Ok(Loading { batches: u64::from(course.steps), ..harbor.loading() })
     }
 
@@ -244,7 +249,6 @@ impl Batches {
                 // Where nothing can be sent any more, the sampler has ended too.
                 self.wake(comm).unwrap_or_default();
             }
-            self.traffic.arena().clear();
             let drawn = sampler.join().unwrap_or_else(|panic| resume_unwind(panic));
             let trained = trained.unwrap_or_else(|panic| resume_unwind(panic));
             // A sampler that failed is why training ran out of batches, so its error comes first.

@@ -45,13 +45,18 @@ enum Rows {
 }
 
 impl Table {
-    /// Copies these `rows` of a batch.
-    pub fn of(input: &Input, originals: &[u64], degrees: &[f32], rows: &[u32]) -> Self {
+    /// Copies these `rows` of a batch, into the memory of a table that is not needed any more.
+    pub fn of(input: &Input, originals: &[u64], degrees: &[f32], rows: &[u32], spent: Option<Self>) -> Self {
         let picked = rows.iter().map(|&row| row as usize);
         let copied = match input {
             Input::Dense(matrix) => {
                 let width = matrix.cols;
-                let mut values = Vec::with_capacity(rows.len() * width);
+                let mut values = match spent {
+                    Some(Self { rows: Rows::Dense(_, values), .. }) => values,
+                    _ => Vec::new(),
+                };
+                values.clear();
+                values.reserve(rows.len() * width);
                 picked
                     .clone()
                     .for_each(|row| values.extend_from_slice(&matrix.values[row * width..][..width]));

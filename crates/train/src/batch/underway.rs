@@ -289,12 +289,12 @@ impl Underway {
         mut self,
         ground: &Ground,
         epoch: u64,
-        last: Option<&Table>,
+        last: Option<Table>,
         arena: &mut Arena,
         loading: &mut Loading,
     ) -> (Prepared, Table, Draft) {
         let batch = self.draft.finish();
-        let sources = Sources { kept: &ground.cache.sets, last, arrived: &self.arrived };
+        let sources = Sources { kept: &ground.cache.sets, last: last.as_ref(), arrived: &self.arrived };
         let (mut originals, mut degrees) = own_facts(&ground.part, &batch.nodes);
         for place in &self.places {
             (originals[place.row as usize], degrees[place.row as usize]) = sources.facts(place);
@@ -308,7 +308,7 @@ impl Underway {
             true => self.places.iter().map(|place| place.row).collect(),
             false => Vec::new(),
         };
-        let table = Table::of(&input, &originals, &degrees, &remote);
+        let table = Table::of(&input, &originals, &degrees, &remote, last);
         adapt(ground, &originals, &mut input, ground.step_key(epoch, self.step));
         // Features have no gradient: without embeddings the first block is transposed only if a layer asks for it.
         let given = usize::from(ground.config.model.embedding == 0);

@@ -32,8 +32,6 @@ impl Layer for Gcn {
 
     fn forward(&self, view: &mut View<'_>, weights: Names<'_>, rows: Var) -> Result<Var> {
         let weight = weights.get("weight");
-        view.aggregate_and_transform(rows, weight, self.input, self.output, |view, rows| {
-            view.symmetric_sum(rows)
-        })
+        view.transformed(Verb::Symmetric, rows, weight, self.input, self.output)
     }
 }

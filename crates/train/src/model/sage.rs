@@ -7,7 +7,7 @@
 use super::{Aggregator, Entry, Layer, LayerShape, Names, Reads, Start, Weight};
 use crate::Result;
 use crate::tape::Var;
-use crate::view::View;
+use crate::view::{Verb, View};
 
 pub(super) const ENTRY: Entry = Entry {
     name: "sage",
@@ -35,12 +35,8 @@ impl Layer for Sage {
         let neighbors = weights.get("weight_neigh");
         let LayerShape { input, output, aggregator, .. } = self.shape;
         let pooled = match aggregator {
-            Aggregator::Mean => {
-                view.aggregate_and_transform(rows, neighbors, input, output, |view, rows| view.mean(rows))?
-            }
-            Aggregator::Sum => {
-                view.aggregate_and_transform(rows, neighbors, input, output, |view, rows| view.sum(rows))?
-            }
+            Aggregator::Mean => view.transformed(Verb::Mean, rows, neighbors, input, output)?,
+            Aggregator::Sum => view.transformed(Verb::Sum, rows, neighbors, input, output)?,
             Aggregator::Max => {
                 let pooled = view.max(rows)?;
                 view.tape.linear(pooled, neighbors, view.targets())

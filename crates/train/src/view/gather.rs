@@ -8,7 +8,8 @@ use super::{Layout, Verb, View};
 use crate::Result;
 use crate::boundary::{Boundary, Crossing};
 use crate::ops::gather::{Gather, gather as kernel};
-use crate::ops::{Rows, Targets};
+use crate::ops::{Rows, Targets, dense};
+use crate::parameters::ParameterId;
 use crate::tape::{Buffer, Input, Matrix, Op, Tape, Var};
 use archipelago_graph::block::Adjacency;
 use std::sync::Arc;
@@ -31,6 +32,30 @@ pub(super) fn gather(view: &mut View<'_>, verb: Verb, rows: Var) -> Result<Var> 
     let output = view.tape.computed(layout.block.targets, crossing.width, aggregate, needs_gradient);
     view.tape.record(output, Gathered { verb, layout, crossing, rows, output });
     Ok(output)
+}
+
+/// `W agg(rows)` without a gradient and without a border to cross, a stretch of targets at a time: nothing as large as
+/// the aggregate of all targets is held.
+pub(super) fn gather_and_transform(view: &mut View<'_>, verb: Verb, rows: Var, weight: ParameterId) -> Var {
+    /// Targets at a time.
+    const STRETCH: usize = 1 << 14;
+    let tape = &mut *view.tape;
+    let (targets, inputs) = (view.layout.block.targets, tape.cols(rows));
+    let outputs = tape.parameters.get(weight).rows;
+    let mut product = tape.arena.take(targets * outputs);
+    let mut sums = tape.arena.take(STRETCH.min(targets) * inputs);
+    let graph = forward(view.layout, verb);
+    for start in (0..targets).step_by(STRETCH) {
+        let stretch = start..targets.min(start + STRETCH);
+        let (shape, sums) =
+            (dense::Linear { rows: stretch.len(), inputs, outputs }, &mut sums[..stretch.len() * inputs]);
+        let local = Rows::local(tape.value(rows), inputs);
+        kernel(&tape.pool, &graph, local, Targets::Range(stretch.clone()), sums, false);
+        let product = &mut product[stretch.start * outputs..stretch.end * outputs];
+        shape.forward(&tape.pool, sums, &tape.parameters.get(weight).value, product, false);
+    }
+    tape.arena.give(sums);
+    tape.computed(targets, outputs, product, false)
 }
 
 /// Aggregates static features for all rows of this rank.

@@ -220,12 +220,7 @@ impl View<'_> {
         output: usize,
         aggregate: impl Fn(&mut Self, Var) -> Result<Var>,
     ) -> Result<Var> {
-        let block = &self.layout.block;
-        let transform_first = match self.layout.crosses() {
-            true => output <= input,
-            false => transform_costs_less(block.sources(), block.targets, block.edges(), input, output),
-        };
-        if transform_first && !self.is_static(rows) || self.tape.sparse(rows).is_some() {
+        if self.transforms_first(rows, input, output) {
             let transformed = self.tape.linear(rows, weight, self.tape.rows(rows));
             let aggregated = aggregate(self, transformed)?;
             self.tape.forget(transformed);
@@ -235,6 +230,31 @@ impl View<'_> {
         let transformed = self.tape.linear(aggregated, weight, self.targets());
         self.tape.forget(aggregated);
         Ok(transformed)
+    }
+
+    /// The same for one of the verbs, which needs less memory where no gradient is asked for.
+    pub fn transformed(
+        &mut self,
+        verb: Verb,
+        rows: Var,
+        weight: ParameterId,
+        input: usize,
+        output: usize,
+    ) -> Result<Var> {
+        let plain = !self.tape.training && !self.layout.crosses() && !self.is_static(rows);
+        if plain && !self.transforms_first(rows, input, output) {
+            return Ok(gather::gather_and_transform(self, verb, rows, weight));
+        }
+        self.aggregate_and_transform(rows, weight, input, output, |view, rows| view.aggregate(verb, rows))
+    }
+
+    fn transforms_first(&self, rows: Var, input: usize, output: usize) -> bool {
+        let block = &self.layout.block;
+        let cheaper = match self.layout.crosses() {
+            true => output <= input,
+            false => transform_costs_less(block.sources(), block.targets, block.edges(), input, output),
+        };
+        cheaper && !self.is_static(rows) || self.tape.sparse(rows).is_some()
     }
 
     fn aggregate(&mut self, verb: Verb, rows: Var) -> Result<Var> {
