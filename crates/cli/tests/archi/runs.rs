@@ -53,7 +53,7 @@ fn mini_batches_across_parts_give_the_same_bits_whoever_schedules_them() {
         assert_eq!(summary["strategy"], run);
         let sampling = summary["sampling"].clone();
         let rates =
-            "hit_rate reuse_rate sample_secs sampler_stall_secs trainer_stall_secs queue_mean cpu_busy";
+            "hit_rate reuse_rate draw_secs fetch_secs sampler_stall_secs trainer_stall_secs queue_mean cpu_busy";
         for rate in rates.split(' ') {
             assert!(sampling[rate].is_f64(), "{rate} is missing in {sampling}");
         }
