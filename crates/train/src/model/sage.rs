@@ -25,8 +25,8 @@ impl Layer for Sage {
     fn weights(&self) -> Vec<Weight> {
         let LayerShape { input, output, .. } = self.shape;
         vec![
-            Weight::new("weight_neigh", output, input, Start::Fan(input)),
-            Weight::new("weight_self", output, input, Start::Fan(input)),
+            Weight::new("weight_neigh", output, input, Start::GlorotRelu),
+            Weight::new("weight_self", output, input, Start::GlorotRelu),
             Weight::new("bias", 1, output, Start::Zero),
         ]
     }
