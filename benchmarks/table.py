@@ -5,7 +5,8 @@
   table.py speed FILE             ours beside the peers: CPU seconds and wall seconds per epoch, memory
   table.py partition FILE         partitioners: cut, replication, time and memory beside METIS
   table.py exchange FILE          share of the link that collectives reach
-  table.py readme                 writes them between the marks of README.md, docs/partitioning.md and docs/cluster.md
+  table.py minibatch FILE         mini-batches beside DGL and DistDGL: time, sampling, memory, bytes
+  table.py readme                 writes them between the marks of README.md and of pages in docs
 """
 import json
 import re
@@ -94,6 +95,24 @@ def exchange(file):
     return rows
 
 
+def minibatch(file):
+    """One row per work and system, medians; what is drawn per processor second counts edges alone."""
+    rows = ["| work | system | CPU s per epoch | wall s | sampling and gathering, s | M edges drawn per s | memory, MB | sent, MB | cache / reuse | CPU busy | test |",
+            "|---|---|---|---|---|---|---|---|---|---|---|"]
+    work = {}
+    for record in records(file):
+        work.setdefault((record["work"], record["system"]), []).append(record)
+    for (name, system), found in work.items():
+        middle = lambda key, form: form % statistics.median(values) if (values := [r[key] for r in found if r.get(key) is not None]) else "-"
+        drawn = [r["edges"] / r["draw"] / 1e6 for r in found if r.get("edges")]
+        kept = " / ".join(middle(key, "%.2f") for key in ("hit_rate", "reuse_rate"))
+        busy = "-" if "hosts" in name else middle("cpu_busy", "%.2f")
+        rows.append(f"| {name} | {system} | {middle('cpu', '%.2f')} | {middle('wall', '%.2f')} | {middle('load', '%.2f')} | "
+                    f"{statistics.median(drawn) if drawn else 0:.1f} | {middle('rss_mb', '%.0f')} | {middle('sent_mb_epoch', '%.0f')} | {kept} | "
+                    f"{busy} | {middle('test', '%.3f')} |")
+    return rows
+
+
 def between(file, mark, rows):
     """Writes `rows` between the marks called `mark` of `file`."""
     text = file.read_text()
@@ -108,13 +127,15 @@ def readme():
             [*speed(results / "speed.jsonl"), "", *accuracy(results / "accuracy.jsonl")])
     between(ROOT / "docs" / "partitioning.md", "benchmarks", partition(results / "partition.jsonl"))
     between(ROOT / "docs" / "cluster.md", "exchange", exchange(results / "exchange.jsonl"))
+    between(ROOT / "docs" / "mini-batches.md", "minibatch", minibatch(results / "minibatch.jsonl"))
 
 
 if __name__ == "__main__":
     command, *rest = sys.argv[1:] or ["help"]
     if command == "readme":
         readme()
-    elif command in (tables := {"accuracy": accuracy, "speed": speed, "partition": partition, "exchange": exchange}):
+    elif command in (tables := {"accuracy": accuracy, "speed": speed, "partition": partition, "exchange": exchange,
+                               "minibatch": minibatch}):
         print("\n".join(tables[command](*rest)))
     else:
         sys.exit(__doc__)

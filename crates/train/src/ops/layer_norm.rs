@@ -250,6 +250,9 @@ mod tests {
             let activation = if with[0] { Activation::Relu } else { Activation::Identity };
             let after = Epilogue { width, bias: None, activation, dropout: drop };
             let (x, gamma, beta) = (numbers(seed, rows * width), numbers(1, width), numbers(2, width));
+            // ReLU has no slope at 0, so differences say nothing next to it.
+            let before = reference(&wide(&x), &wide(&gamma), &wide(&beta), false, None);
+            prop_assume!(!with[0] || before.iter().all(|v| v.abs() > 1e-3));
             let upstream = numbers(3, rows * width);
             let (mut y, mut mean, mut rstd) = (vec![0.0; x.len()], vec![0.0; rows], vec![0.0; rows]);
             let mut mask = vec![0; mask_len(rows, width)];
