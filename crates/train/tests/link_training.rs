@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 const LINKS: &[&str] = &[
     "train.task=link",
-    "model.name=sage",
+    "model.name=gcn",
     "model.hidden=16",
     "model.dropout=0",
     "train.threads=2",
@@ -108,7 +108,7 @@ fn held_out_links_are_found_by_every_decoder_loss_and_negative_sampler() {
         &["train.decoder=distmult", "train.negative_sampler=degree"],
         &["train.decoder=mlp", "train.negatives=3"],
         &["train.link_loss=contrastive", "train.negatives=5", "train.negative_sampler=in-batch"],
-        &["model.name=gcn", "train.fanouts=[5, 5]", "train.sampler=labor"],
+        &["train.fanouts=[5, 5]", "train.sampler=labor"],
     ];
     for variant in variants {
         let summary = run(3, &[&["train.epochs=15"], variant].concat());
