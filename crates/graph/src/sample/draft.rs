@@ -163,7 +163,7 @@ impl Draft {
             return;
         }
         for (&source, &edge) in sources.iter().zip(edges) {
-            if self.is_excluded(target, part.global(source)) {
+            if self.is_excluded(target, part.all.global(source)) {
                 continue;
             }
             let row = self.near.get(source).unwrap_or_else(|| self.meet_near(part, source));
@@ -235,6 +235,7 @@ impl Draft {
 
 /// What is read of a part for every edge, looked up once.
 struct Near<'a> {
+    all: &'a Part,
     start: u64,
     owned: usize,
     halo: &'a [u64],
@@ -243,14 +244,12 @@ struct Near<'a> {
 
 impl<'a> Near<'a> {
     fn of(part: &'a Part) -> Self {
-        Self { start: part.range().start, owned: part.owned(), halo: part.halo(), weights: part.weights() }
-    }
-
-    /// The global id of any row.
-    fn global(&self, row: u32) -> u64 {
-        match (row as usize).checked_sub(self.owned) {
-            Some(halo) => self.halo[halo],
-            None => self.start + u64::from(row),
+        Self {
+            all: part,
+            start: part.range().start,
+            owned: part.owned(),
+            halo: part.halo(),
+            weights: part.weights(),
         }
     }
 }

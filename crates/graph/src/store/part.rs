@@ -160,6 +160,14 @@ impl Part {
         self.starts[self.id.index()]..self.starts[self.id.index() + 1]
     }
 
+    /// The global id of any row, owned or halo.
+    pub fn global(&self, row: u32) -> u64 {
+        match (row as usize).checked_sub(self.owned()) {
+            Some(halo) => self.arrays.halo[halo],
+            None => self.range().start + u64::from(row),
+        }
+    }
+
     /// The part that owns `node`, which must be a node of this graph.
     pub fn owner_of(&self, node: GlobalId) -> PartId {
         PartId((self.starts.partition_point(|&start| start <= node.0) - 1) as u32)

@@ -24,7 +24,7 @@ pub(super) struct Cache {
 }
 
 impl Cache {
-    /// Agrees on kept rows with the other ranks: `share` of each rank's halo.
+    /// Fetches the `wanted` nodes of other parts from their owners; every rank takes part.
     pub fn fill(
         comm: &Comm,
         part: &Part,
@@ -55,16 +55,6 @@ impl Cache {
     /// Where `node` stands, if it is kept.
     pub fn find(&self, node: u64) -> Option<(u32, u32)> {
         self.places.get(&node).copied()
-    }
-
-    /// How many rows are kept.
-    pub fn len(&self) -> usize {
-        self.places.len()
-    }
-
-    /// Bytes of memory that they take.
-    pub fn bytes(&self) -> usize {
-        self.sets.iter().map(RowSet::bytes).sum::<usize>() + 32 * self.places.len()
     }
 }
 

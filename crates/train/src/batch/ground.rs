@@ -124,7 +124,7 @@ impl Ground {
             counts.iter_mut().zip(drawn_counts).for_each(|(slot, &count)| *slot = count);
             let (told, told_weights) = words.split_at_mut(edges * ids.words());
             for (place, &edge) in pieces.iter().flat_map(|piece| &piece.edges).enumerate() {
-                ids.put(told, place, self.global(sources[edge as usize]));
+                ids.put(told, place, self.part.global(sources[edge as usize]));
                 if let Some(weights) = weights {
                     told_weights[place] = weights[edge as usize].to_bits();
                 }
@@ -149,13 +149,6 @@ impl Ground {
         match rows.iter().all(|&row| (row as usize) < self.part.owned()) {
             true => Ok(()),
             false => Err(garbled("rows that this part owns")),
-        }
-    }
-
-    fn global(&self, row: u32) -> u64 {
-        match (row as usize).checked_sub(self.part.owned()) {
-            Some(halo) => self.part.halo()[halo],
-            None => self.part.range().start + u64::from(row),
         }
     }
 }

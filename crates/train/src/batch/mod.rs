@@ -183,11 +183,6 @@ impl Batches {
         self.items.labels(&prepared.items)
     }
 
-    /// Bytes of rows that are kept of other parts, and how many rows that is.
-    pub fn kept(&self) -> (usize, usize) {
-        (self.ground.cache.bytes(), self.ground.cache.len())
-    }
-
     /// Gives the memory of a batch back. Nothing else may hold on to its input any more.
     pub fn retire(&self, prepared: Prepared) {
         if let Input::Dense(matrix) = prepared.input

@@ -144,11 +144,6 @@ impl RowSet {
         let row = self.starts[at] as usize..self.starts[at + 1] as usize;
         (&columns[row.clone()], bytemuck::cast_slice(&values[row]))
     }
-
-    /// Bytes of memory that the rows take.
-    pub fn bytes(&self) -> usize {
-        4 * (self.words.all().len() + self.starts.len())
-    }
 }
 
 /// How the rows of `part` travel.

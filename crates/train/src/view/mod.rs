@@ -203,11 +203,6 @@ impl View<'_> {
         self.aggregate(Verb::Mean, rows)
     }
 
-    /// GCN's aggregation: `row_i / d_i + sum_j w_ji / sqrt(d_j d_i) row_j` with `d = 1 + weighted in-degree`.
-    pub fn symmetric_sum(&mut self, rows: Var) -> Result<Var> {
-        self.aggregate(Verb::Symmetric, rows)
-    }
-
     /// `W agg(rows)`, in the order that costs least, for a linear aggregation commutes with the transform. Where rows
     /// cross part borders the narrower side is aggregated and exchanged, as on all ranks; else products count, of
     /// all source rows or of the targets alone, which are few in a sampled batch. Static rows are aggregated first
