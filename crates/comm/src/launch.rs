@@ -202,11 +202,15 @@ fn run_rank<T, E: Failure>(
 }
 
 fn panicked<E>(end: &Arc<dyn Transport>, panic: &(dyn Any + Send)) -> LaunchError<E> {
-    let text = panic.downcast_ref::<&str>().map(|text| text.to_string());
-    let message =
-        text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".into());
+    let message = panic_text(panic);
     end.abort(Abort::new(end.rank(), format!("panicked: {message}")));
     LaunchError::Panicked { rank: end.rank(), message }
+}
+
+/// What a panic said.
+pub fn panic_text(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| text.to_string());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".into())
 }
 
 /// The failure of the rank that ended the exchange; its own, unless it hid it or lives elsewhere.

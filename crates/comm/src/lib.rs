@@ -33,7 +33,7 @@ pub use comm::{Comm, Phase};
 pub use error::{Error, Result};
 pub use frame::{Frame, Pool};
 pub use job::Job;
-pub use launch::{Config, Failure, LaunchError, launch};
+pub use launch::{Config, Failure, LaunchError, launch, panic_text};
 pub use meters::{Kind, Meter, Meters};
 pub use tag::{Direction, Tag};
 pub use transport::Transport;

@@ -29,6 +29,7 @@ pub fn need(worker: &Worker) -> Result<MemoryNeed> {
     let items: [_; ITEMS] = [
         ("graph", graph(worker)),
         ("features", features(worker)),
+        ("cache", cached_rows(worker)),
         ("batches", drawn_batches(worker)),
         ("activations", activations(worker)),
         ("gradients", widest(worker)),
@@ -61,7 +62,7 @@ pub fn need(worker: &Worker) -> Result<MemoryNeed> {
 const MPI: u64 = 44 << 20;
 
 /// What a rank needs memory for.
-const ITEMS: usize = 9;
+const ITEMS: usize = 10;
 
 /// The program itself: code, stacks, thread pools, allocator.
 const PROGRAM: u64 = 16 << 20;
@@ -139,7 +140,7 @@ fn batch_rows(worker: &Worker) -> Vec<usize> {
 }
 
 /// Batches that are drawn ahead and the one that is computed: input rows, edges both ways, and the maps of those in the
-/// making; and the remote rows that are kept.
+/// making; and the remote rows of the last one.
 fn drawn_batches(worker: &Worker) -> u64 {
     if worker.global_batch {
         return 0;
@@ -153,9 +154,17 @@ fn drawn_batches(worker: &Worker) -> u64 {
     let edges: usize = rows.iter().zip(&worker.config.train.fanouts).map(drawn).sum();
     let inputs = rows.last().copied().unwrap_or(0);
     let flight = worker.config.train.prefetch + 1;
-    let kept = (worker.config.exchange.cache * part.halo().len() as f64) as usize
-        + inputs * usize::from(worker.comm.size() > 1);
-    (flight * (4 * inputs * (width + 6) + 24 * edges + 8 * part.rows()) + 4 * kept * (width + 8)) as u64
+    let last = inputs * usize::from(worker.comm.size() > 1 && worker.config.exchange.reuse);
+    (flight * (4 * inputs * (width + 6) + 24 * edges + 8 * part.rows()) + 4 * last * (width + 8)) as u64
+}
+
+/// The hot rows of other parts that are kept: the budget of `exchange.cache`.
+fn cached_rows(worker: &Worker) -> u64 {
+    if worker.global_batch {
+        return 0;
+    }
+    let kept = (worker.config.exchange.cache * worker.part.halo().len() as f64).round() as u64;
+    4 * kept * (crate::feature::width(&worker.part) as u64 + 8)
 }
 
 /// Rows of a step that draws its batch, or of an evaluation, whichever are more: they are not held together.

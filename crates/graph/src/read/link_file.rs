@@ -1,6 +1,6 @@
 //! Links that a user has divided: a text file of `source,target,split` lines.
 
-use super::text::{Lines, Separator, fields, is_blank, parse_id, unquoted};
+use super::text::{Separator, WrongRecord, fields, parse_id, records, unquoted};
 use crate::Result;
 use crate::links::Share;
 use std::path::Path;
@@ -9,25 +9,9 @@ const EXPECTED: &str = "a source id, a target id and one of `train`, `valid`, `t
 
 /// The links of the file at `path`, in its order. Its first line may be a header.
 pub fn read_link_file(path: &Path) -> Result<Vec<(u64, u64, Share)>> {
-    let mut lines = Lines::open(path)?;
-    let mut links = Vec::new();
-    let mut separator = None;
-    while let Some(line) = lines.next()? {
-        if is_blank(line) {
-            continue;
-        }
-        let first = separator.is_none();
-        let separator = *separator.get_or_insert_with(|| Separator::guess(line));
-        match parse(line, separator) {
-            Some(link) => links.push(link),
-            None if first && is_header(line, separator) => {}
-            None => {
-                let found = line.to_vec();
-                return Err(lines.wrong(EXPECTED, &found));
-            }
-        }
-    }
-    Ok(links)
+    records(path, is_header, |line, separator| {
+        parse(line, separator).ok_or_else(|| WrongRecord::new(EXPECTED, line))
+    })
 }
 
 fn parse(line: &[u8], separator: Separator) -> Option<(u64, u64, Share)> {

@@ -1,9 +1,9 @@
 //! Pairs of nodes that a user asks about: a text file of `source,target[,type]` lines.
 
-use super::text::{Lines, Separator, fields, is_blank, parse_id, shown, unquoted};
+use super::text::{Separator, WrongRecord, fields, parse_id, records, unquoted};
+use crate::Result;
 use crate::error::nearest;
 use crate::links::{Known, Pair};
-use crate::{Error, Result};
 use std::collections::HashMap;
 use std::path::Path;
 
@@ -15,42 +15,7 @@ const HEADERS: [[&str; 4]; 2] = [["source", "src", "from", "u"], ["target", "dst
 /// The pairs of the file at `path`, in its order. Its first line may be a header.
 pub fn read_pair_file(path: &Path, known: Known<'_>) -> Result<Vec<Pair>> {
     let nodes = Nodes::new(known);
-    let mut lines = Lines::open(path)?;
-    let mut pairs = Vec::new();
-    let mut separator = None;
-    while let Some(line) = lines.next()? {
-        if is_blank(line) {
-            continue;
-        }
-        let first = separator.is_none();
-        let separator = *separator.get_or_insert_with(|| Separator::guess(line));
-        match nodes.pair(line, separator) {
-            Ok(pair) => pairs.push(pair),
-            Err(_) if first && is_header(line, separator) => {}
-            Err(wrong) => {
-                let place = format!("line {}", lines.number);
-                let error = Error::input(path, place, wrong.expected, wrong.found);
-                return Err(match wrong.hint {
-                    Some(hint) => error.with_hint(hint),
-                    None => error,
-                });
-            }
-        }
-    }
-    Ok(pairs)
-}
-
-/// Why a line is no pair.
-struct Wrong {
-    expected: String,
-    found: String,
-    hint: Option<String>,
-}
-
-impl Wrong {
-    fn new(expected: impl Into<String>, found: &[u8]) -> Self {
-        Self { expected: expected.into(), found: shown(found), hint: None }
-    }
+    records(path, is_header, |line, separator| nodes.pair(line, separator))
 }
 
 /// How nodes are found.
@@ -65,40 +30,40 @@ impl<'a> Nodes<'a> {
         Self { known, by_name: known.names.map(numbered) }
     }
 
-    fn pair(&self, line: &[u8], separator: Separator) -> Result<Pair, Wrong> {
+    fn pair(&self, line: &[u8], separator: Separator) -> Result<Pair, WrongRecord> {
         let mut fields = fields(line, separator);
         let (Some(source), Some(target)) = (fields.next(), fields.next()) else {
-            return Err(Wrong::new(EXPECTED, line));
+            return Err(WrongRecord::new(EXPECTED, line));
         };
         let kind = fields.next();
         if fields.next().is_some() {
-            return Err(Wrong::new(EXPECTED, line));
+            return Err(WrongRecord::new(EXPECTED, line));
         }
         let kind = kind.map_or(Ok(0), |field| self.kind(field))?;
         Ok(Pair { source: self.node(source)?, target: self.node(target)?, kind })
     }
 
-    fn node(&self, field: &[u8]) -> Result<u64, Wrong> {
+    fn node(&self, field: &[u8]) -> Result<u64, WrongRecord> {
         let Some(by_name) = &self.by_name else {
             let nodes = self.known.nodes;
             return parse_id(field)
                 .filter(|&id| id < nodes)
-                .ok_or_else(|| Wrong::new(format!("a node id below {nodes}"), field));
+                .ok_or_else(|| WrongRecord::new(format!("a node id below {nodes}"), field));
         };
         let name = unquoted(field).unwrap_or_default();
         by_name.get(&*name).copied().ok_or_else(|| {
             let names: Vec<&str> = self.known.names.unwrap_or_default().iter().map(String::as_str).collect();
             let hint = nearest(&name, &names).map(|near| format!("did you mean `{near}`?"));
-            Wrong { hint, ..Wrong::new("the name of a node", field) }
+            WrongRecord { hint, ..WrongRecord::new("the name of a node", field) }
         })
     }
 
-    fn kind(&self, field: &[u8]) -> Result<u32, Wrong> {
+    fn kind(&self, field: &[u8]) -> Result<u32, WrongRecord> {
         let kinds = self.known.kinds.max(1);
         let kind = parse_id(field).filter(|&kind| kind < u64::from(kinds)).map(|kind| kind as u32);
         kind.ok_or_else(|| match self.known.kinds {
-            0 => Wrong::new("no edge type, or 0, as the edges have no types", field),
-            _ => Wrong::new(format!("an edge type below {kinds}"), field),
+            0 => WrongRecord::new("no edge type, or 0, as the edges have no types", field),
+            _ => WrongRecord::new(format!("an edge type below {kinds}"), field),
         })
     }
 }

@@ -242,6 +242,53 @@ pub(super) fn is_blank(line: &[u8]) -> bool {
     }
 }
 
+/// Why a line of a file of records is none.
+pub(super) struct WrongRecord {
+    /// What should have been there.
+    pub expected: String,
+    /// What was there.
+    pub found: String,
+    /// What to do about it.
+    pub hint: Option<String>,
+}
+
+impl WrongRecord {
+    pub fn new(expected: impl Into<String>, found: &[u8]) -> Self {
+        Self { expected: expected.into(), found: shown(found), hint: None }
+    }
+}
+
+/// One record per line of the file at `path`, in its order; blank lines and comments are skipped, and so is a first line
+/// that is no record but a header.
+pub(super) fn records<T>(
+    path: &Path,
+    is_header: impl Fn(&[u8], Separator) -> bool,
+    parse: impl Fn(&[u8], Separator) -> Result<T, WrongRecord>,
+) -> Result<Vec<T>> {
+    let mut lines = Lines::open(path)?;
+    let mut records = Vec::new();
+    let mut separator = None;
+    while let Some(line) = lines.next()? {
+        if is_blank(line) {
+            continue;
+        }
+        let first = separator.is_none();
+        let separator = *separator.get_or_insert_with(|| Separator::guess(line));
+        match parse(line, separator) {
+            Ok(record) => records.push(record),
+            Err(_) if first && is_header(line, separator) => {}
+            Err(wrong) => {
+                let error = Error::input(path, format!("line {}", lines.number), wrong.expected, wrong.found);
+                return Err(match wrong.hint {
+                    Some(hint) => error.with_hint(hint),
+                    None => error,
+                });
+            }
+        }
+    }
+    Ok(records)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -29,7 +29,7 @@ use crate::tape::{Arena, Input, Matrix, Values};
 use crate::view::Layout;
 use crate::worker::{TargetLabels, Worker};
 use crate::{Error, Result};
-use archipelago_comm::{Comm, Phase};
+use archipelago_comm::{Comm, Phase, panic_text};
 use archipelago_graph::random::{Key, Purpose};
 use cache::Cache;
 use ground::Ground;
@@ -308,9 +308,7 @@ fn draw_all(comm: &Comm, harbor: Harbor<'_>) -> Result<Loading> {
             Err(error)
         }
         Err(panic) => {
-            let text = panic.downcast_ref::<&str>().copied();
-            let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-            comm.abort(format!("panicked: {}", text.unwrap_or("no message")));
+            comm.abort(format!("panicked: {}", panic_text(panic.as_ref())));
             resume_unwind(panic)
         }
     }
