@@ -9,14 +9,14 @@ use archipelago_graph::dataset::{Dataset, Features};
 use archipelago_graph::random::{Key, Purpose};
 use archipelago_graph::{PartId, Store};
 use archipelago_train::checkpoint::{Checkpoint, Slot};
-use archipelago_train::event::{Event, Observer};
+use archipelago_train::event::Observer;
 use archipelago_train::run::RunConfig;
 use archipelago_train::worker::Worker;
 use archipelago_train::{Ending, Run, embedding, strategy};
-use common::{communities, config, cut, on_ranks, relative_difference, train};
+use common::{assert_resumes, communities, config, cut, on_ranks, relative_difference, train};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 const WIDTH: usize = 6;
 const OPTIMIZERS: [&str; 3] =
@@ -156,17 +156,6 @@ fn threads_and_batches_ahead_change_no_bit() {
     assert_ne!(digest(&["train.embedding_lr=0.02"]), expected);
 }
 
-/// Stops a run when it has heard of its second epoch.
-struct Stop<'a>(&'a AtomicBool);
-
-impl Observer for Stop<'_> {
-    fn event(&self, event: &Event) {
-        if matches!(event, Event::Epoch(report) if report.epoch == 2) {
-            self.0.store(true, Ordering::Relaxed);
-        }
-    }
-}
-
 fn run<'a>(
     store: &'a Store,
     config: &Arc<RunConfig>,
@@ -192,16 +181,7 @@ fn a_stopped_and_resumed_run_ends_in_the_same_bits() {
     let cut = cut(&mut dataset, 3, "random");
     for optimizer in OPTIMIZERS {
         let config = settings(&[SAMPLED, &[optimizer]]);
-        let expected = train(&cut.store, &config);
-        let (folder, stop) = (tempfile::tempdir().unwrap(), AtomicBool::new(false));
-        let observer = Stop(&stop);
-        let mut run = run(&cut.store, &config, folder.path(), &observer, &stop);
-        assert_eq!(run.train().unwrap(), Ending::Interrupted { epoch: 3 });
-        stop.store(false, Ordering::Relaxed);
-        run.resume = Some(Checkpoint::load(folder.path(), Slot::Last).unwrap());
-        let Ending::Finished(found) = run.train().unwrap() else { panic!("interrupted again") };
-        assert_eq!(found.weights_sha256, expected.weights_sha256, "{optimizer}");
-        assert_eq!(found.test_score, expected.test_score);
+        assert_resumes(&cut.store, &config, 2, optimizer);
     }
 }
 

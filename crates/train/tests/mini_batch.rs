@@ -5,25 +5,24 @@
 
 mod common;
 
-use archipelago_comm::{Job, Kind};
+use archipelago_comm::Kind;
 use archipelago_graph::dataset::{EdgeChunk, EdgeColumns, Features, Labels, MemoryEdges, Splits};
 use archipelago_graph::partition::Assignment;
 use archipelago_graph::random::{Key, Purpose};
 use archipelago_graph::sample::{Drawn, Hop, Lists, SAMPLERS, Sampler, Scratch};
 use archipelago_graph::{Dataset, Store};
+use archipelago_train::Result;
 use archipelago_train::batch::operators::{Fetch, Operators, Seeds};
 use archipelago_train::batch::{Loading, Shares};
-use archipelago_train::checkpoint::{Checkpoint, Slot};
-use archipelago_train::event::{Event, Observer};
 use archipelago_train::parameters::Parameters;
 use archipelago_train::run::RunConfig;
 use archipelago_train::strategy::{self, Strategy};
 use archipelago_train::worker::Worker;
-use archipelago_train::{Ending, Result, Run};
 use common::{
-    Limit, TempStore, communities, config, cut, cut_as, on_ranks, on_ranks_with, relative_difference, train,
+    Limit, TempStore, assert_resumes, communities, config, cut, cut_as, on_ranks, on_ranks_with,
+    relative_difference, train,
 };
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -342,17 +341,6 @@ fn oracle_8_on_one_part_all_mini_batch_strategies_give_the_same_bits() {
     }
 }
 
-/// Stops a run when it has heard of this epoch.
-struct StopAfter<'a>(u64, &'a AtomicBool);
-
-impl Observer for StopAfter<'_> {
-    fn event(&self, event: &Event) {
-        if matches!(event, Event::Epoch(report) if report.epoch == self.0) {
-            self.1.store(true, Ordering::Relaxed);
-        }
-    }
-}
-
 #[test]
 fn oracle_9_an_interrupted_and_resumed_run_ends_in_the_same_bits() {
     let _limit = Limit::new();
@@ -362,27 +350,7 @@ fn oracle_9_an_interrupted_and_resumed_run_ends_in_the_same_bits() {
     for (model, strategy) in MODELS.iter().flat_map(|model| DISTRIBUTED.map(|strategy| (model, strategy))) {
         let sets = [COMMON, model, SMALL, schedule, &[strategy]].concat();
         let config = config(&sets);
-        let expected = train(&cut.store, &config);
-        let folder = tempfile::tempdir().unwrap();
-        let stop = AtomicBool::new(false);
-        let mut run = Run {
-            config: Arc::clone(&config),
-            store: &cut.store,
-            folder: Some(folder.path().to_path_buf()),
-            observer: &StopAfter(3, &stop),
-            stop: &stop,
-            resume: None,
-            job: Job::alone(),
-            operators: None,
-        };
-        // The stop is agreed on in the epoch after the one that was heard of.
-        assert_eq!(run.train().unwrap(), Ending::Interrupted { epoch: 4 });
-        stop.store(false, Ordering::Relaxed);
-        run.resume = Some(Checkpoint::load(folder.path(), Slot::Last).unwrap());
-        let Ending::Finished(found) = run.train().unwrap() else { panic!("interrupted again") };
-        assert_eq!(found.weights_sha256, expected.weights_sha256, "{sets:?}");
-        assert_eq!((found.best_epoch, found.test_score), (expected.best_epoch, expected.test_score));
-        assert_eq!(found.train_loss, expected.train_loss);
+        assert_resumes(&cut.store, &config, 3, &format!("{sets:?}"));
     }
 }
 

@@ -8,16 +8,16 @@ use archipelago_comm::Job;
 use archipelago_graph::dataset::{EdgeChunk, Features, Labels, MemoryEdges};
 use archipelago_graph::partition::PARTITIONERS;
 use archipelago_graph::{Dataset, Store};
+use archipelago_train::Run;
 use archipelago_train::checkpoint::{Checkpoint, Slot};
-use archipelago_train::event::{Event, Observer};
 use archipelago_train::parameters::{Parameter, Parameters};
 use archipelago_train::run::RunConfig;
-use archipelago_train::{Ending, Run};
 use common::{
-    TempStore, communities, config, cut, on_ranks, reference, reference_graph, relative_difference, train,
+    TempStore, assert_resumes, communities, config, cut, on_ranks, reference, reference_graph,
+    relative_difference, train,
 };
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 /// Every model, with and without what can stand around its layers.
 const MODELS: &[&[&str]] = &[
@@ -251,17 +251,6 @@ fn predictions(store: &archipelago_graph::Store, config: &Arc<RunConfig>) -> Vec
     run.infer(&last, true).unwrap().unwrap().scores
 }
 
-/// Stops a run when it has heard of this epoch.
-struct StopAfter<'a>(u64, &'a AtomicBool);
-
-impl Observer for StopAfter<'_> {
-    fn event(&self, event: &Event) {
-        if matches!(event, Event::Epoch(report) if report.epoch == self.0) {
-            self.1.store(true, Ordering::Relaxed);
-        }
-    }
-}
-
 #[test]
 fn oracle_9_an_interrupted_and_resumed_run_ends_in_the_same_bits() {
     let mut dataset = communities(300, 2400, 5);
@@ -271,27 +260,7 @@ fn oracle_9_an_interrupted_and_resumed_run_ends_in_the_same_bits() {
     let models = MODELS.iter().map(|model| (&four.store, [COMMON, model, schedule].concat()));
     for (store, sets) in models.chain([(&one.store, [COMMON, mini, schedule].concat())]) {
         let config = config(&sets);
-        let expected = train(store, &config);
-        let folder = tempfile::tempdir().unwrap();
-        let stop = AtomicBool::new(false);
-        let mut run = Run {
-            config: Arc::clone(&config),
-            store,
-            folder: Some(folder.path().to_path_buf()),
-            observer: &StopAfter(3, &stop),
-            stop: &stop,
-            resume: None,
-            job: Job::alone(),
-            operators: None,
-        };
-        // The stop is agreed on in the epoch after the one that was heard of.
-        assert_eq!(run.train().unwrap(), Ending::Interrupted { epoch: 4 });
-        stop.store(false, Ordering::Relaxed);
-        run.resume = Some(Checkpoint::load(folder.path(), Slot::Last).unwrap());
-        let Ending::Finished(found) = run.train().unwrap() else { panic!("interrupted again") };
-        assert_eq!(found.weights_sha256, expected.weights_sha256, "{sets:?}");
-        assert_eq!((found.best_epoch, found.test_score), (expected.best_epoch, expected.test_score));
-        assert_eq!(found.train_loss, expected.train_loss);
+        assert_resumes(store, &config, 3, &format!("{sets:?}"));
     }
 }
 

@@ -8,6 +8,8 @@ use archipelago_graph::progress::Silent;
 use archipelago_graph::store::{self, Meta};
 use archipelago_graph::synthetic::sbm::{self, SbmOptions};
 use archipelago_graph::{PartId, Store};
+use archipelago_train::checkpoint::{Checkpoint, Slot};
+use archipelago_train::event::{Event, Observer};
 use archipelago_train::ops::Pool;
 use archipelago_train::run::RunConfig;
 use archipelago_train::strategy::{self, Strategy};
@@ -15,7 +17,7 @@ use archipelago_train::worker::Worker;
 use archipelago_train::{Ending, Error, Result, Run};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::Duration;
@@ -156,6 +158,41 @@ pub fn train(store: &Store, config: &Arc<RunConfig>) -> archipelago_train::event
         Ending::Finished(summary) => *summary,
         Ending::Interrupted { .. } => panic!("nobody interrupted"),
     }
+}
+
+/// Stops a run when it has heard of this epoch.
+struct StopAfter<'a>(u64, &'a AtomicBool);
+
+impl Observer for StopAfter<'_> {
+    fn event(&self, event: &Event) {
+        if matches!(event, Event::Epoch(report) if report.epoch == self.0) {
+            self.1.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+/// A run that is stopped once it has told of epoch `heard`, and is then resumed, ends like one that was not.
+pub fn assert_resumes(store: &Store, config: &Arc<RunConfig>, heard: u64, what: &str) {
+    let expected = train(store, config);
+    let (folder, stop) = (tempfile::tempdir().unwrap(), AtomicBool::new(false));
+    let mut run = Run {
+        config: Arc::clone(config),
+        store,
+        folder: Some(folder.path().to_path_buf()),
+        observer: &StopAfter(heard, &stop),
+        stop: &stop,
+        resume: None,
+        job: Job::alone(),
+        operators: None,
+    };
+    // The stop is agreed on in the epoch after the one that was heard of.
+    assert_eq!(run.train().unwrap(), Ending::Interrupted { epoch: heard + 1 });
+    stop.store(false, Ordering::Relaxed);
+    run.resume = Some(Checkpoint::load(folder.path(), Slot::Last).unwrap());
+    let Ending::Finished(found) = run.train().unwrap() else { panic!("interrupted again") };
+    assert_eq!(found.weights_sha256, expected.weights_sha256, "{what}");
+    assert_eq!((found.best_epoch, found.test_score), (expected.best_epoch, expected.test_score), "{what}");
+    assert_eq!(found.train_loss, expected.train_loss, "{what}");
 }
 
 /// The largest difference over the largest magnitude.
