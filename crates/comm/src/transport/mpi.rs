@@ -54,17 +54,22 @@ fn build(config: &Config) -> Result<Vec<Arc<dyn Transport>>> {
 }
 
 impl Mpi {
-    fn route(&self, what: What, to: usize, tag: u32) -> Route {
-        Route::new(what, self.session.number, [self.rank, to], tag)
+    fn route(&self, what: What, [from, to]: [usize; 2], tag: u32) -> Route {
+        Route::new(what, self.session.number, [from, to], tag)
     }
 
-    /// Tells every other process.
-    fn tell_all(&self, what: What, code: u8, text: &str) {
+    /// Tells every other process what became of rank `about`.
+    fn tell_all(&self, what: What, about: usize, code: u8, text: &str) {
         for process in (0..self.owner.processes).filter(|&process| process != self.owner.process) {
             let mut frame = self.frame(text.len());
             frame.bytes_mut().copy_from_slice(text.as_bytes());
-            self.owner.send(process, self.route(what, 0, code.into()), frame);
+            self.owner.send(process, self.route(what, [about, 0], code.into()), frame);
         }
+    }
+
+    /// Tells every other process why the session ends.
+    fn pass_on(&self, reason: &Abort) {
+        self.tell_all(What::Abort, reason.rank, reason.code, &reason.message);
     }
 }
 
@@ -92,7 +97,8 @@ impl Transport for Mpi {
         match self.session.mailbox(to) {
             Some(mailbox) => mailbox.deliver(self.rank, tag, frame),
             None => {
-                self.owner.send(self.process_of(to), self.route(What::Message, to, tag.code()), frame);
+                let route = self.route(What::Message, [self.rank, to], tag.code());
+                self.owner.send(self.process_of(to), route, frame);
             }
         }
         Ok(())
@@ -114,7 +120,7 @@ impl Transport for Mpi {
 
     fn abort(&self, reason: Abort) {
         if self.session.aborted().is_none() {
-            self.tell_all(What::Abort, reason.code, &reason.message);
+            self.pass_on(&reason);
         }
         self.session.abort(reason);
     }
@@ -124,7 +130,12 @@ impl Transport for Mpi {
     }
 
     fn finish(&self) {
-        self.tell_all(What::Finish, 0, "");
+        // Messages of one process keep their order, those of two do not: whoever hears that this rank has ended must
+        // have heard why, also when the word of the rank that failed is still on its way to them.
+        if let Some(reason) = self.session.aborted() {
+            self.pass_on(&reason);
+        }
+        self.tell_all(What::Finish, self.rank, 0, "");
         self.session.finish(self.rank);
     }
 

@@ -117,6 +117,29 @@ fn the_other_ranks_are_told_who_failed_and_why() {
     });
 }
 
+/// The word of rank 2 reaches rank 0 behind 64 megabytes, and rank 1 long before that.
+#[test]
+fn a_rank_that_ends_because_of_another_does_not_take_the_blame() {
+    within(20, || {
+        for config in configs(3) {
+            let outcome = launch(&config, |comm| {
+                let tag = Tag::new(3);
+                comm.barrier()?;
+                match comm.rank() {
+                    0 => comm.receive(1, tag, Kind::Features).map(drop),
+                    1 => comm.receive(2, tag, Kind::Features).map(drop),
+                    _ => {
+                        comm.send(0, tag, Kind::Features, comm.frame(64 << 20))?;
+                        Err(disk_full())
+                    }
+                }
+            });
+            let failure = outcome.unwrap_err();
+            assert!(is_failure_of(&failure, 2, &disk_full()), "{failure}");
+        }
+    });
+}
+
 #[test]
 fn any_two_different_collectives_that_meet_are_named() {
     within(60, || {
