@@ -63,7 +63,8 @@ pub(crate) fn differences(x: &[f32], loss: impl Fn(&[f64]) -> f64) -> Vec<f32> {
     let mut at: Vec<f64> = x.iter().map(|&x| f64::from(x)).collect();
     (0..at.len())
         .map(|k| {
-            let (middle, step) = (at[k], 1e-5);
+            // Short, so that hardly a step crosses a kink of ReLU and its kin; f64 has digits enough.
+            let (middle, step) = (at[k], 1e-7);
             at[k] = middle + step;
             let above = loss(&at);
             at[k] = middle - step;
@@ -72,6 +73,11 @@ pub(crate) fn differences(x: &[f32], loss: impl Fn(&[f64]) -> f64) -> Vec<f32> {
             ((above - below) / (2.0 * step)) as f32
         })
         .collect()
+}
+
+/// Whether no `a + b` is so near to 0 that a step of [`differences`] might cross it.
+pub(crate) fn away_from_0(a: &[f32], b: &[f32]) -> bool {
+    a.iter().all(|a| b.iter().all(|b| (a + b).abs() > 1e-6))
 }
 
 /// As f64.
