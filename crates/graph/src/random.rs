@@ -26,6 +26,12 @@ pub enum Purpose {
     Split,
     /// Links that are not there.
     Negative,
+    /// How rows are rounded on the wire.
+    Rounding,
+    /// Which source nodes send in which step.
+    Chunk,
+    /// Which boundary nodes send in a step.
+    Boundary,
 }
 
 /// The identity of a stream of random numbers.
@@ -65,6 +71,25 @@ impl Key {
     pub fn normal(self, counter: u64) -> f64 {
         let radius = (-2.0 * (1.0 - self.unit(2 * counter)).ln()).sqrt();
         radius * (std::f64::consts::TAU * self.unit(2 * counter + 1)).cos()
+    }
+
+    /// Where `item` stands in a random order of `0..count`: a bijection that nobody has to write down (a Feistel network
+    /// over the next power of 4, walked until it is back below `count`). `item` must be below `count`.
+    pub fn place(self, item: u64, count: u64) -> u64 {
+        const ROUNDS: u64 = 4;
+        let half = (64 - count.saturating_sub(1).leading_zeros()).div_ceil(2);
+        let low = (1u64 << half) - 1;
+        let mut place = item;
+        loop {
+            let (mut left, mut right) = (place >> half, place & low);
+            for round in 0..ROUNDS {
+                (left, right) = (right, left ^ (self.bits(right * ROUNDS + round) & low));
+            }
+            place = left << half | right;
+            if place < count {
+                return place;
+            }
+        }
     }
 
     /// Shuffles `items` in place (Fisher–Yates).
@@ -114,6 +139,23 @@ mod tests {
         }
         assert!(counts.iter().all(|&n| (9_600..10_400).contains(&n)), "{counts:?}");
         assert!((sum / 1e5).abs() < 0.02 && (squares / 1e5 - 1.0).abs() < 0.02, "{sum} {squares}");
+    }
+
+    #[test]
+    fn places_are_a_permutation_that_looks_random() {
+        for count in [1u64, 2, 3, 5, 64, 65, 1000, 4097] {
+            let key = Key::new(11, Purpose::Chunk).with(count);
+            let mut places: Vec<u64> = (0..count).map(|item| key.place(item, count)).collect();
+            if count > 500 {
+                // Half of all neighbours swap their order, and the first half is spread over both halves.
+                let descents = places.windows(2).filter(|pair| pair[0] > pair[1]).count() as f64;
+                assert!((descents / count as f64 - 0.5).abs() < 0.05, "{descents} descents in {count}");
+                let low = places[..count as usize / 2].iter().filter(|&&place| place < count / 2).count();
+                assert!((low as f64 / count as f64 - 0.25).abs() < 0.04, "{low} of {count}");
+            }
+            places.sort_unstable();
+            assert_eq!(places, (0..count).collect::<Vec<_>>());
+        }
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use archipelago_graph::random::{Key, Purpose};
+use archipelago_train::ops::attention::Loops;
 use archipelago_train::ops::dense::Linear;
 use archipelago_train::ops::epilogue::{Activation, Epilogue, epilogue, epilogue_backward, mask_len};
 use archipelago_train::ops::gat::{Gat, GatBackward, GatGradients, gat, gat_backward};
@@ -258,7 +259,7 @@ impl Attention {
             neighbors: &g.neighbors,
             heads: self.heads,
             slope: 0.2,
-            self_loops: true,
+            loops: Loops::All,
             source_scores: Rows::local(&self.scores, self.heads),
             target_scores: &self.scores,
             dropout: None,
@@ -272,7 +273,7 @@ impl Attention {
             neighbors: &g.back_neighbors,
             heads: self.heads,
             slope: 0.2,
-            self_loops: true,
+            loops: Loops::All,
             source_scores: Rows::local(&self.scores, self.heads),
             target_scores: &self.scores,
             dropout: None,

@@ -20,7 +20,7 @@ use std::time::Instant;
 /// Runs the model on all nodes with the weights as they are. Row `i` of the outcome is the part's row `order[i]`.
 pub fn forward_all(worker: &mut Worker, keep_embeddings: bool) -> Result<Outcome> {
     worker.comm.enter(Phase::new("evaluate"));
-    let mut boundary = Exact::new(Rc::clone(&worker.comm), worker.config.exchange.overlap);
+    let mut boundary = Exact::new(Rc::clone(&worker.comm), worker.config.exchange.overlap)?;
     worker.tape.begin_evaluation();
     let input = embedding::all_input(worker);
     // What follows from the features alone is of no use where input rows change.

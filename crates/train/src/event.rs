@@ -159,14 +159,32 @@ pub struct EpochReport {
     pub secs: f64,
     /// Processor seconds of this process in that time.
     pub cpu_secs: f64,
-    /// Bytes that all ranks sent in this epoch, by kind.
+    /// Bytes that all ranks sent in this epoch, by kind; without evaluation.
     pub bytes_sent: BytesSent,
     /// What drawing batches took, where they are drawn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sampling: Option<Sampling>,
+    /// What crossed part borders, where a batch is computed by all parts together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exchange: Option<Exchange>,
     /// Scores, in epochs that were evaluated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evaluation: Option<Evaluation>,
+}
+
+/// What crossed part borders in an epoch, on all ranks.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Exchange {
+    /// Rows (and gradients of rows) that each part sent in a step, mean over the steps.
+    pub messages_per_step: Vec<f64>,
+    /// The most of them over the fewest; absent where some part sent none.
+    pub messages_max_over_min: Option<f64>,
+    /// Blocks (the rows of one part and layer) that were sent, of the strategies that may skip them.
+    pub blocks_sent: u64,
+    /// Blocks whose last version served once more.
+    pub blocks_skipped: u64,
+    /// For each layer how many rows were how many versions behind: 0, 1, 2 to 3, 4 to 7, … Empty where none can be.
+    pub staleness: Vec<Vec<u64>>,
 }
 
 /// What drawing the mini-batches of an epoch took, on all ranks.
@@ -306,6 +324,9 @@ pub struct Summary {
     /// What drawing the batches of the last epoch took, where they are drawn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sampling: Option<Sampling>,
+    /// What crossed part borders in the last epoch, where a batch is computed by all parts together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exchange: Option<Exchange>,
     /// Digest of the final weights: equal digests mean equal bits.
     pub weights_sha256: String,
 }
@@ -415,6 +436,7 @@ mod tests {
             peak_rss_bytes: 1 << 30,
             bytes_sent: BytesSent { gradients: 7, ..BytesSent::default() },
             sampling: None,
+            exchange: None,
             weights_sha256: "00ff".into(),
         }
     }
@@ -431,6 +453,7 @@ mod tests {
             cpu_secs: secs,
             bytes_sent,
             sampling: None,
+            exchange: None,
             evaluation: None,
         })
     }

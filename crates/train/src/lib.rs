@@ -18,6 +18,7 @@ pub mod model;
 pub mod decoder;
 pub mod plan;
 pub mod feature;
+pub mod home;
 pub mod embedding;
 pub mod agree;
 pub mod batch;

@@ -5,6 +5,7 @@
 //! with the optimiser's moments. The arena reuses buffers, so a step peaks at its live set.
 
 use crate::Result;
+use crate::boundary::Order;
 use crate::event::MemoryNeed;
 use crate::model::Norm;
 use crate::ops::panel_bytes;
@@ -25,7 +26,8 @@ pub fn active_rows(worker: &Worker) -> Result<Vec<u64>> {
 }
 
 /// Memory that a process will need, the sum over its ranks: that of the process that needs most.
-pub fn need(worker: &Worker) -> Result<MemoryNeed> {
+/// `kept` is what the strategy of this rank keeps from step to step.
+pub fn need(worker: &Worker, kept: u64) -> Result<MemoryNeed> {
     let items: [_; ITEMS] = [
         ("graph", graph(worker)),
         ("features", features(worker)),
@@ -37,6 +39,7 @@ pub fn need(worker: &Worker) -> Result<MemoryNeed> {
         ("scratch", scratch(worker)),
         ("weights", 16 * worker.tape.parameters.count() as u64),
         ("embeddings", embeddings(worker)),
+        ("history", kept),
     ];
     let of_ranks = worker.comm.all_gather(&items.map(|(_, bytes)| bytes), Kind::Control)?;
     let mut of_processes: BTreeMap<usize, [u64; ITEMS]> = BTreeMap::new();
@@ -51,7 +54,7 @@ pub fn need(worker: &Worker) -> Result<MemoryNeed> {
     if processes > 1 {
         need.add("mpi", MPI);
     }
-    let present = |(what, bytes): &(&str, u64)| *bytes > 0 || *what != "embeddings";
+    let present = |(what, bytes): &(&str, u64)| *bytes > 0 || !["embeddings", "history"].contains(what);
     for (what, bytes) in items.map(|(what, _)| what).into_iter().zip(bytes).filter(present) {
         need.add(what, bytes);
     }
@@ -62,7 +65,7 @@ pub fn need(worker: &Worker) -> Result<MemoryNeed> {
 const MPI: u64 = 44 << 20;
 
 /// What a rank needs memory for.
-const ITEMS: usize = 10;
+const ITEMS: usize = 11;
 
 /// The program itself: code, stacks, thread pools, allocator.
 const PROGRAM: u64 = 16 << 20;
@@ -227,6 +230,19 @@ fn exchange(worker: &Worker) -> u64 {
 fn scratch(worker: &Worker) -> u64 {
     let layers = worker.layers.iter().chain(&worker.whole);
     layers.map(|layout| panel_bytes(layout.block.sources())).max().unwrap_or(0) as u64
+}
+
+/// How wide the rows are that a layer aggregates, and how many heads it has if it attends.
+pub fn aggregated(worker: &Worker, index: usize, order: Order) -> (usize, usize) {
+    let shape = worker.model.shape().layer(index);
+    if worker.model.keeps_transformed() {
+        return (head_width(worker, index), shape.heads);
+    }
+    let transforms = match order {
+        Order::AggregateFirst => false,
+        Order::NarrowerFirst | Order::Cheapest => shape.output < shape.input,
+    };
+    (if transforms { shape.output } else { shape.input }, 0)
 }
 
 /// Numbers per row that a layer computes: all its heads.

@@ -5,9 +5,11 @@
 
 use crate::batch::Loading;
 use crate::batch::operators::Operators;
+use crate::boundary::{Gaps, Memory, Toll};
 use crate::checkpoint::{Checkpoint, Slot, State, Totals, hex, weights_sha256};
 use crate::event::{
-    BatchFacts, BytesSent, EpochReport, Evaluation, Event, MemoryNeed, Observer, Sampling, Started, Summary,
+    BatchFacts, BytesSent, EpochReport, Evaluation, Event, Exchange, MemoryNeed, Observer, Sampling, Started,
+    Summary,
 };
 use crate::memory;
 use crate::meter::{cpu_seconds, median, peak_rss_bytes};
@@ -171,6 +173,8 @@ struct Session<'a> {
     meters: Meters,
     /// What drawing the batches of the last epoch took.
     sampled: Option<Sampling>,
+    /// What crossed part borders in it.
+    crossed: Option<Exchange>,
 }
 
 /// Whether the loop goes on after an epoch.
@@ -195,6 +199,7 @@ impl<'a> Session<'a> {
             strategy,
             meters,
             sampled: None,
+            crossed: None,
         };
         if let Some(checkpoint) = &run.resume {
             session.restore(checkpoint)?;
@@ -222,21 +227,21 @@ impl<'a> Session<'a> {
     }
 
     fn one_epoch(&mut self) -> Result<Next> {
-        let (wall, cpu) = (Instant::now(), cpu_seconds());
+        let (wall, cpu, before) = (Instant::now(), cpu_seconds(), self.worker.comm.meters());
         let outcome = self.strategy.epoch(&mut self.worker, self.epoch + 1, self.step)?;
         self.epoch += 1;
         self.step += outcome.steps;
         let (loss, stop) = self.share(outcome.loss)?;
         let (secs, cpu_secs) = (wall.elapsed().as_secs_f64(), cpu_seconds() - cpu);
-        let (bytes_sent, cpu_secs) = self.costs(cpu_secs)?;
+        let (bytes_sent, cpu_secs) = self.costs(before, cpu_secs)?;
         let sampling = self.sampling(&outcome.loading, secs, cpu_secs)?;
+        let exchange = self.exchange(outcome.toll)?;
         if !loss.is_finite() {
             return Err(Error::NotFinite { epoch: self.epoch, step: self.step, what: "the loss".into() });
         }
         self.totals.losses.push(loss);
         self.totals.epoch_secs.push(secs);
         self.totals.epoch_cpu_secs.push(cpu_secs);
-        self.totals.bytes_sent += bytes_sent;
         let evaluation = self.evaluate_if_due()?;
         let verdict = evaluation.as_ref().and_then(|found| self.judge(found)).unwrap_or(Verdict::Wait);
         let lr = self.worker.learning_rate(self.epoch);
@@ -251,6 +256,7 @@ impl<'a> Session<'a> {
                 cpu_secs,
                 bytes_sent,
                 sampling,
+                exchange,
                 evaluation,
             })
         });
@@ -297,10 +303,14 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    fn save(&self, slot: Slot) -> Result<()> {
+    fn save(&mut self, slot: Slot) -> Result<()> {
         let embeddings = embedding::keep(&self.worker)?;
+        let memories = self.strategy.save()?.gather(&self.worker.comm)?;
         let (0, Some(folder)) = (self.worker.comm.rank(), &self.run.folder) else { return Ok(()) };
         let mut checkpoint = self.checkpoint();
+        for (rank, memory) in memories.into_iter().flatten().enumerate() {
+            memory.write(rank, &mut checkpoint);
+        }
         if let Some(embeddings) = embeddings {
             embeddings.put(&mut checkpoint);
         }
@@ -328,7 +338,6 @@ impl<'a> Session<'a> {
         };
         checkpoint.set_weights(&self.worker.tape.parameters);
         checkpoint.set_buffers(&self.worker.tape.buffers);
-        self.strategy.save(&mut checkpoint);
         checkpoint
     }
 
@@ -339,7 +348,7 @@ impl<'a> Session<'a> {
         if let Some(embeddings) = &mut self.worker.embeddings {
             embeddings.restore(&self.worker.part, checkpoint)?;
         }
-        self.strategy.restore(checkpoint)?;
+        self.strategy.restore(&Memory::read(self.worker.comm.rank(), checkpoint))?;
         self.epoch = checkpoint.state.epoch;
         self.step = checkpoint.state.step;
         self.totals = checkpoint.state.totals.clone();
@@ -353,18 +362,64 @@ impl<'a> Session<'a> {
         self.wall_before + self.started.elapsed().as_secs_f64()
     }
 
-    /// Bytes that all ranks sent since the last call, and the processor time of all processes, of which this one
-    /// took `cpu_secs`.
-    fn costs(&mut self, cpu_secs: f64) -> Result<(BytesSent, f64)> {
+    /// Bytes that all ranks sent since `before`, and the processor time of all processes, of which this one took
+    /// `cpu_secs`. What was sent between two epochs counts in the totals only.
+    fn costs(&mut self, before: Meters, cpu_secs: f64) -> Result<(BytesSent, f64)> {
         let comm = &self.worker.comm;
         let now = comm.meters();
-        let sent = now - std::mem::replace(&mut self.meters, now);
+        let earlier = before - std::mem::replace(&mut self.meters, now);
         let cpu_micros = if comm.leads_process() { (cpu_secs * 1e6) as u64 } else { 0 };
-        let [features, embeddings, gradients, weights, control] = Kind::ALL.map(|kind| sent[kind].bytes_sent);
-        let mut costs = [features, embeddings, gradients, weights, control, cpu_micros];
+        let mut costs = [0; 11];
+        for (at, kind) in Kind::ALL.into_iter().enumerate() {
+            costs[at] = (now - before)[kind].bytes_sent;
+            costs[5 + at] = earlier[kind].bytes_sent;
+        }
+        costs[10] = cpu_micros;
         comm.all_reduce_sum_u64(&mut costs, Kind::Control)?;
-        let [features, embeddings, gradients, weights, control, cpu_micros] = costs;
-        Ok((BytesSent { features, embeddings, gradients, weights, control }, cpu_micros as f64 * 1e-6))
+        let sent = |at: usize| BytesSent {
+            features: costs[at],
+            embeddings: costs[at + 1],
+            gradients: costs[at + 2],
+            weights: costs[at + 3],
+            control: costs[at + 4],
+        };
+        self.totals.bytes_sent += sent(0);
+        self.totals.bytes_sent += sent(5);
+        Ok((sent(0), costs[10] as f64 * 1e-6))
+    }
+
+    /// What crossed part borders on all ranks; `None` where ranks are alone with their batches, or alone.
+    fn exchange(&mut self, toll: Toll) -> Result<Option<Exchange>> {
+        let comm = &self.worker.comm;
+        if toll.steps == 0 || comm.size() == 1 {
+            return Ok(None);
+        }
+        let layers = self.run.config.model.layers;
+        let mut facts = vec![toll.rows, toll.sent, toll.skipped];
+        for layer in 0..layers {
+            facts.extend(toll.gaps.get(layer).copied().unwrap_or_default().0);
+        }
+        let ranks = comm.all_gather(&facts, Kind::Control)?;
+        let sum = |at: usize| ranks.iter().map(|facts| facts[at]).sum::<u64>();
+        let bins = |layer: usize| {
+            let bins: Vec<u64> = (0..Gaps::BINS).map(|bin| sum(3 + layer * Gaps::BINS + bin)).collect();
+            let used = bins.iter().rposition(|&rows| rows > 0).map_or(0, |last| last + 1);
+            bins[..used].to_vec()
+        };
+        let staleness: Vec<_> = (0..layers).map(bins).collect();
+        let messages = ranks.iter().map(|facts| facts[0] as f64 / toll.steps as f64);
+        let (most, fewest) = (ranks.iter().map(|f| f[0]).max(), ranks.iter().map(|f| f[0]).min());
+        self.crossed = Some(Exchange {
+            messages_per_step: messages.collect(),
+            messages_max_over_min: most
+                .zip(fewest)
+                .filter(|(_, fewest)| *fewest > 0)
+                .map(|(m, f)| m as f64 / f as f64),
+            blocks_sent: sum(1),
+            blocks_skipped: sum(2),
+            staleness: if staleness.iter().all(Vec::is_empty) { Vec::new() } else { staleness },
+        });
+        Ok(self.crossed.clone())
     }
 
     /// What drawing batches took on all ranks; `None` where none are drawn.
@@ -425,7 +480,7 @@ impl<'a> Session<'a> {
     /// Tells what is about to run and how much memory it will take.
     fn announce(&mut self) -> Result<()> {
         let active = memory::active_rows(&self.worker)?;
-        let need: MemoryNeed = memory::need(&self.worker)?;
+        let need: MemoryNeed = memory::need(&self.worker, self.strategy.kept_bytes(&self.worker))?;
         let (config, manifest) = (&self.run.config, self.run.store.manifest());
         self.tell(|| {
             Event::Started(Box::new(Started {
@@ -477,7 +532,9 @@ impl<'a> Session<'a> {
         })
     }
 
-    fn summary(&self) -> Result<Summary> {
+    fn summary(&mut self) -> Result<Summary> {
+        // What was sent since the last epoch: its evaluation, and checkpoints.
+        self.costs(self.worker.comm.meters(), 0.0)?;
         let config = &self.run.config;
         let best = self.stopping.best();
         let mut peak = [self.totals.peak_rss_bytes.max(peak_rss_bytes())];
@@ -503,6 +560,7 @@ impl<'a> Session<'a> {
             peak_rss_bytes: peak[0],
             bytes_sent: self.totals.bytes_sent,
             sampling: self.sampled,
+            exchange: self.crossed.clone(),
             weights_sha256: self.weights_sha256()?,
         })
     }

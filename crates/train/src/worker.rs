@@ -11,7 +11,7 @@ use crate::optimizer::Optimizer;
 use crate::plan::Plan;
 use crate::run::{self, RunConfig};
 use crate::schedule::Schedule;
-use crate::tape::{Arena, Goal, Tape, Wanted};
+use crate::tape::{Arena, Goal, Input, Tape, Wanted};
 use crate::view::{Layout, Statics};
 use crate::{Error, Result};
 use archipelago_comm::{Comm, Kind, Phase};
@@ -125,6 +125,11 @@ impl Worker {
             config,
             model,
         })
+    }
+
+    /// Whether the first layer reads nothing of its sources but an aggregate of node features that never changes.
+    pub fn first_is_static(&self) -> bool {
+        matches!(self.statics.features, Input::Dense(_)) && self.model.aggregates_input()
     }
 
     /// Rows of this part from which sampling starts in an epoch: training nodes, or the targets of training links.

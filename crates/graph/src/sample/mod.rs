@@ -10,6 +10,7 @@
 //!
 //! Adding a sampler: one file that ends in an `ENTRY`, its `mod` line, and its line in [`SAMPLERS`].
 
+mod chunk;
 mod draft;
 mod labor;
 mod lists;
@@ -17,6 +18,7 @@ mod neighbor;
 mod seen;
 mod weighted;
 
+pub use chunk::Chunks;
 pub use draft::{Answer, Draft, Question};
 pub use lists::{Drawn, Lists, Scratch};
 

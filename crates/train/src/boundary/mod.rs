@@ -3,7 +3,8 @@
 //! A layer never communicates: it asks its [`View`](crate::view::View) for a sum, a mean or an attention, and the
 //! view lets the boundary of the running strategy carry rows across the water. Forward, [`depart`] and [`arrive`]
 //! bring the halo rows of a layer; backward, [`depart_back`] and [`arrive_back`] are their exact adjoint. Each
-//! pair brackets local work, so that a boundary may overlap the two.
+//! pair brackets local work, so that a boundary may overlap the two. A boundary may also let a layer read older rows
+//! of its own part ([`own`]), or join what is aggregated with what it remembers ([`join_sums`], [`join_attention`]).
 //!
 //! Every rank makes the same sequence of calls in a step, also one without targets (ARCHITECTURE.md, invariant 4).
 //!
@@ -11,17 +12,34 @@
 //! [`arrive`]: Boundary::arrive
 //! [`depart_back`]: Boundary::depart_back
 //! [`arrive_back`]: Boundary::arrive_back
+//! [`own`]: Boundary::own
+//! [`join_sums`]: Boundary::join_sums
+//! [`join_attention`]: Boundary::join_attention
 
+mod ferry;
+mod toll;
+mod memory;
 mod exact;
 mod isolated;
 mod pulled;
+mod moving;
+mod stale;
+mod late;
 
 pub use exact::Exact;
 pub use isolated::Isolated;
+pub use late::Late;
+pub use memory::Memory;
+pub use moving::Moving;
 pub use pulled::Pulled;
+pub use stale::{Skips, Stale};
+pub use toll::{Gaps, Toll};
 
 use crate::Result;
+use crate::ops::Pool;
+use crate::tape::Matrix;
 use crate::view::Layout;
+use std::sync::Arc;
 
 /// Rows on their way: which layer's, and how wide they are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +48,33 @@ pub struct Crossing {
     pub layer: usize,
     /// Numbers per row.
     pub width: usize,
+    /// Whether they are the same in every step, so that they cross once.
+    pub fixed: bool,
+}
+
+/// In which order a layer aggregates and transforms, where it may choose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// As costs least.
+    Cheapest,
+    /// Aggregates first: what is kept from step to step then does not depend on the weights of the layer itself.
+    AggregateFirst,
+    /// Transforms first only where that makes rows narrower: aggregates have the same width in every step.
+    NarrowerFirst,
+}
+
+/// What a layer reads as the rows of its own part.
+#[derive(Debug, Clone)]
+pub enum Own {
+    /// Those of this step.
+    Fresh,
+    /// Those that other parts hold, too.
+    Kept {
+        /// The rows.
+        rows: Arc<Matrix>,
+        /// Whether their gradient goes to the rows of this step nevertheless.
+        passes: bool,
+    },
 }
 
 /// What crosses part borders before and after the local work of a layer.
@@ -39,18 +84,77 @@ pub trait Boundary {
         false
     }
 
+    /// In which order layers aggregate and transform.
+    fn order(&self) -> Order {
+        Order::Cheapest
+    }
+
+    /// A training step begins; epochs and steps count from 1.
+    fn begin(&mut self, _epoch: u64, _step: u64) {}
+
+    /// Which rows a layer reads as those of its own part, whose `rows` of this step are given. Comes before
+    /// [`depart`](Self::depart), also where nothing crosses.
+    fn own(&mut self, _crossing: Crossing, _rows: &[f32]) -> Result<Own> {
+        Ok(Own::Fresh)
+    }
+
     /// Starts sending those of the local `rows` that other ranks read. Must not wait.
     fn depart(&mut self, crossing: Crossing, layout: &Layout, rows: &[f32]) -> Result<()>;
 
     /// Fills `halo`, one row for each halo row of the layout's block.
     fn arrive(&mut self, crossing: Crossing, layout: &Layout, halo: &mut [f32]) -> Result<()>;
 
+    /// Whether aggregates are joined with what is remembered of earlier ones.
+    fn remembers(&self) -> bool {
+        false
+    }
+
+    /// Joins the sums (or means) over the neighbours of each target, its own row not counted, with earlier ones.
+    fn join_sums(&mut self, _pool: &Pool, _crossing: Crossing, _layout: &Layout, _sums: &mut [f32]) {}
+
+    /// Joins the averages of an attention, and the log-sum-exp of each target and head, with earlier ones.
+    fn join_attention(
+        &mut self,
+        _pool: &Pool,
+        _crossing: Crossing,
+        _layout: &Layout,
+        _average: &mut [f32],
+        _logsumexp: &mut [f32],
+    ) {
+    }
+
+    /// What the gradient of each target is multiplied by on its way to its neighbours, if by anything.
+    fn gradient_factors(&self, _layout: &Layout) -> Option<Vec<f32>> {
+        None
+    }
+
     /// Starts sending the gradients of the halo rows back to their owners. Must not wait.
     fn depart_back(&mut self, crossing: Crossing, layout: &Layout, halo: &[f32]) -> Result<()>;
 
-    /// Adds what other ranks computed to the gradients of the local `rows`, in rank order.
+    /// Adds what other ranks computed to the gradients of the local `rows`, in rank order. Not called in a layer that
+    /// read [`Own::Kept`] rows whose gradient does not pass.
     fn arrive_back(&mut self, crossing: Crossing, layout: &Layout, rows: &mut [f32]) -> Result<()>;
 
     /// Replaces `values` by their sum over all ranks, in rank order: for statistics over all rows of a layer.
     fn sum(&mut self, values: &mut [f64]) -> Result<()>;
+
+    /// What crossing took since the last call.
+    fn toll(&mut self) -> Toll {
+        Toll::default()
+    }
+
+    /// Numbers that are kept from step to step for a layer whose aggregated rows have this width and these heads.
+    fn kept_numbers(&self, _layout: &Layout, _width: usize, _heads: usize) -> usize {
+        0
+    }
+
+    /// What a resumed run needs. All ranks ask together, between two steps.
+    fn save(&mut self) -> Result<Memory> {
+        Ok(Memory::default())
+    }
+
+    /// Takes what [`save`](Self::save) gave.
+    fn restore(&mut self, _memory: &Memory) -> Result<()> {
+        Ok(())
+    }
 }

@@ -27,6 +27,29 @@ pub(crate) fn padded(heads: usize) -> usize {
     heads.next_multiple_of(16)
 }
 
+/// Which targets attend to their own local row besides their neighbours.
+#[derive(Debug, Clone, Copy)]
+pub enum Loops<'a> {
+    /// None.
+    None,
+    /// All.
+    All,
+    /// Those that are marked.
+    Of(&'a [bool]),
+}
+
+impl Loops<'_> {
+    /// Whether `target` does.
+    #[inline(always)]
+    pub(crate) fn has(self, target: usize) -> bool {
+        match self {
+            Self::None => false,
+            Self::All => true,
+            Self::Of(marked) => marked[target],
+        }
+    }
+}
+
 /// Dropout of attention coefficients, keyed by both ends of an edge and the head.
 #[derive(Debug, Clone, Copy)]
 pub struct EdgeDropout<'a> {

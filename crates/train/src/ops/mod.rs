@@ -20,6 +20,7 @@ pub mod attention;
 pub mod softmax;
 pub mod gat;
 pub mod gatv2;
+pub mod moving;
 mod tile;
 pub mod dense;
 pub mod sparse_linear;

@@ -12,9 +12,10 @@ mod validate;
 mod tests;
 
 pub use sections::{
-    Activation, Aggregator, AgreeSection, DataSection, DecayedLayers, EmbeddingOptimizer, ExchangeSection,
-    Features, LinkLossKind, LinkMetric, ModelSection, Norm, OptimizerKind, OutputSection, ResidencySection,
-    ScheduleKind, StrategySection, Task, TrainSection,
+    Activation, Aggregator, AgreeSection, Backward, Broadcast, DataSection, DecayedLayers,
+    EmbeddingOptimizer, ExchangeSection, Features, LinkLossKind, LinkMetric, ModelSection, Norm,
+    OptimizerKind, OutputSection, OwnBlock, Refresh, ResidencySection, ScheduleKind, Staleness,
+    StrategySection, Task, TrainSection,
 };
 pub use setting::Key;
 

@@ -117,6 +117,86 @@ choice! {
     }
 }
 
+choice! {
+    /// When rows of a part that others hold are too old.
+    Staleness {
+        /// After so many epochs, all parts together (SCS-E).
+        Epochs = "epochs",
+        /// After so many epochs, parts in turn (SCS-A).
+        Turns = "turns",
+        /// When they have changed by so much (SCS-H).
+        Change = "change",
+    }
+}
+
+choice! {
+    /// Which rows of its own a part reads while those that others hold are not sent again.
+    OwnBlock {
+        /// Those that others hold.
+        Stale = "stale",
+        /// Those of this step.
+        Fresh = "fresh",
+    }
+}
+
+choice! {
+    /// Which gradients pass through rows of an earlier step.
+    Backward {
+        /// None: the derivative of what was computed.
+        ExactStale = "exact-stale",
+        /// All, as if the rows were of this step.
+        StraightThrough = "straight-through",
+    }
+}
+
+choice! {
+    /// Which rows of a part are sent to a part that reads some of them.
+    Broadcast {
+        /// Those.
+        Needed = "needed",
+        /// All.
+        Block = "block",
+    }
+}
+
+/// How often what targets remember is computed anew from all sources.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refresh {
+    /// At the start and after as many sweeps as there are chunks.
+    Chunks,
+    /// At the start and after so many sweeps.
+    Every(u64),
+    /// Never, not even at the start.
+    Never,
+}
+
+impl Setting for Refresh {
+    fn expected() -> String {
+        "`chunks`, `never`, or a number of sweeps from 1 on".into()
+    }
+
+    fn words() -> &'static [&'static str] {
+        &["chunks", "never"]
+    }
+
+    fn read(value: &toml::Value) -> Option<Self> {
+        match value.as_str() {
+            Some("chunks") => Some(Self::Chunks),
+            Some("never") => Some(Self::Never),
+            Some(text) => text.parse().ok().filter(|&sweeps| sweeps > 0).map(Self::Every),
+            None => u64::read(value).filter(|&sweeps| sweeps > 0).map(Self::Every),
+        }
+    }
+
+    fn show(&self) -> toml::Value {
+        match self {
+            Self::Chunks => toml::Value::String("chunks".into()),
+            Self::Never => toml::Value::String("never".into()),
+            Self::Every(sweeps) => sweeps.show(),
+        }
+    }
+}
+
 /// What scores of links are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LinkMetric {
@@ -332,6 +412,34 @@ section! {
         reuse: bool = true,
         /// Compute while messages are on their way
         overlap: bool = true,
+        /// Chunks of source nodes, one of which sends in a step; an epoch is a sweep over all (emma)
+        chunks: usize = 10,
+        /// Only the nodes of a chunk send in a step; `false`: all do (emma)
+        chunking: bool = true,
+        /// What a chunk sends joins what targets remember of the others; `false`: nothing is remembered (emma)
+        moving: bool = true,
+        /// Sweeps after which what targets remember is computed anew from all sources (emma)
+        history_refresh_every: Refresh = Refresh::Chunks,
+        /// Gradients on their way to a chunk stand for those that others would get (emma)
+        rescale_gradient: bool = false,
+        /// When rows that other parts hold are too old (sancus)
+        staleness: Staleness = Staleness::Epochs,
+        /// Epochs that rows may be old (sancus, skipg)
+        stale_epochs: u64 = 1,
+        /// Share by which the rows of a part may have changed, for `staleness = "change"` (sancus)
+        stale_change: f64 = 0.01,
+        /// Which rows of its own a part reads while they are not sent again (sancus)
+        own_block: OwnBlock = OwnBlock::Stale,
+        /// Which gradients pass through rows of an earlier step (sancus)
+        backward: Backward = Backward::ExactStale,
+        /// Which rows of a part are sent to a part that reads some of them (sancus, cagnet, skipg)
+        broadcast: Broadcast = Broadcast::Needed,
+        /// Share of the boundary nodes that send in a step (bns)
+        boundary_rate: f64 = 0.1,
+        /// Share of older rows in those that are read one step late (pipegcn)
+        smooth_rows: f64 = 0.0,
+        /// Share of older gradients in those that are read one step late (pipegcn)
+        smooth_gradients: f64 = 0.0,
     }
 }
 

@@ -15,6 +15,7 @@ impl RunConfig {
             self.optimizer_checks(),
             self.epoch_checks(),
             self.link_checks(),
+            self.boundary_checks(),
         ];
         for (key, possible, expected) in checks.into_iter().flatten() {
             if !possible {
@@ -105,6 +106,19 @@ impl RunConfig {
             ("train.temperature", train.temperature > 0.0, "a number above 0"),
             ("train.negatives", train.negatives > 0, one),
             ("train.eval_negatives", train.eval_negatives > 0, one),
+        ]
+    }
+
+    fn boundary_checks(&self) -> Vec<Check> {
+        let exchange = &self.exchange;
+        let share = |value: f64| (0.0..1.0).contains(&value);
+        let rate = exchange.boundary_rate > 0.0 && exchange.boundary_rate <= 1.0;
+        vec![
+            ("exchange.chunks", exchange.chunks > 0, "1 chunk or more"),
+            ("exchange.stale_change", exchange.stale_change >= 0.0, "0 or more"),
+            ("exchange.boundary_rate", rate, "above 0 and at most 1"),
+            ("exchange.smooth_rows", share(exchange.smooth_rows), SHARE),
+            ("exchange.smooth_gradients", share(exchange.smooth_gradients), SHARE),
         ]
     }
 

@@ -6,14 +6,11 @@
 //!
 //! Messages per step and rank: two per layer after the first and neighbouring rank, and one all-reduce.
 
+use super::shared_batch::{SharedBatch, check};
 use super::{Behavior, Entry, EpochOutcome, Strategy};
-use crate::batch::Loading;
+use crate::Result;
 use crate::boundary::Exact;
-use crate::model::Pass;
-use crate::run::{RunConfig, Task};
-use crate::worker::{TargetLabels, Worker};
-use crate::{Error, Result};
-use archipelago_comm::Phase;
+use crate::worker::Worker;
 use std::rc::Rc;
 
 pub(super) const ENTRY: Entry = Entry {
@@ -23,52 +20,15 @@ pub(super) const ENTRY: Entry = Entry {
     behavior: Behavior { exact: true, global_batch: true, distributed: true, ranks_equal: true },
     check,
     build: |worker| {
-        let labels = TargetLabels::of(&worker.part, &worker.order[..worker.targets]);
-        let boundary = Exact::new(Rc::clone(&worker.comm), worker.config.exchange.overlap);
-        Ok(Box::new(Full { boundary, labels }))
+        let boundary = Exact::of(&worker.config, Rc::clone(&worker.comm))?;
+        Ok(Box::new(Full(SharedBatch::new(worker, boundary))))
     },
 };
 
-/// Embeddings belong to batches: they are pulled before a step and pushed after it. So do links.
-fn check(config: &RunConfig, _: u32) -> Result<()> {
-    let refused = |key: &str, message: String| {
-        let able = super::STRATEGIES.iter().filter(|entry| !entry.behavior.global_batch);
-        let able: Vec<String> = able.map(|entry| format!("`{}`", entry.name)).collect();
-        let hint = format!("strategies that can: {}", able.join(", "));
-        Err(Error::config(config.place(key), key, message).with_hint(hint))
-    };
-    if config.train.task == Task::Link {
-        return refused("train.task", "expected `node` with strategy `full`, found `link`".into());
-    }
-    match config.model.embedding {
-        0 => Ok(()),
-        width => refused("model.embedding", format!("expected 0 with strategy `full`, found `{width}`")),
-    }
-}
-
-struct Full {
-    boundary: Exact,
-    labels: TargetLabels,
-}
+struct Full(SharedBatch<Exact>);
 
 impl Strategy for Full {
     fn epoch(&mut self, worker: &mut Worker, epoch: u64, step: u64) -> Result<EpochOutcome> {
-        worker.comm.enter(Phase { epoch: epoch as usize, step: step as usize, layer: 0, what: "step" });
-        let tape = &mut worker.tape;
-        tape.begin_step(worker.config.train.seed, epoch as usize, 0);
-        let inputs = worker.layers.first().map_or(worker.targets, |layout| layout.block.local);
-        let input = tape.constant(&worker.statics.features, inputs);
-        let pass = Pass {
-            layouts: &worker.layers,
-            input,
-            statics: Some(&mut worker.statics),
-            keep_embeddings: false,
-        };
-        let scores = worker.model.forward(tape, &mut self.boundary, pass)?.output;
-        let weight = worker.loss_weight(worker.all_targets);
-        let loss = worker.tape.loss(scores, self.labels.goal(), weight);
-        worker.tape.backward(&mut self.boundary)?;
-        worker.update(epoch, step + 1)?;
-        Ok(EpochOutcome { loss, steps: 1, loading: Loading::default() })
+        self.0.epoch(worker, epoch, step)
     }
 }

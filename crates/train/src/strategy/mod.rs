@@ -4,21 +4,27 @@
 //! evaluates, checkpoints or reports: the trainer does that, once for all strategies. A new strategy is one file
 //! here and one line in [`STRATEGIES`].
 
+mod shared_batch;
 mod full;
+mod emma;
+mod sancus;
+mod bns;
+mod pipegcn;
 mod own_batch;
 mod mini;
 mod distdgl;
 mod bytegnn;
 
 use crate::batch::Loading;
-use crate::checkpoint::Checkpoint;
+use crate::boundary::{Memory, Toll};
 use crate::model;
 use crate::run::RunConfig;
 use crate::worker::Worker;
 use crate::{Error, Result};
+use archipelago_comm::codec::CODECS;
 
 /// What one epoch on one rank came to.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct EpochOutcome {
     /// This rank's share of the epoch's mean loss: summed over ranks, it is the mean over all targets.
     pub loss: f64,
@@ -26,6 +32,8 @@ pub struct EpochOutcome {
     pub steps: u64,
     /// What drawing batches took; nothing where they are not drawn.
     pub loading: Loading,
+    /// What crossing part borders took, layer by layer; nothing where ranks compute batches of their own.
+    pub toll: Toll,
 }
 
 /// One way to train.
@@ -34,11 +42,18 @@ pub trait Strategy {
     /// `step` is the number of updates made before.
     fn epoch(&mut self, worker: &mut Worker, epoch: u64, step: u64) -> Result<EpochOutcome>;
 
-    /// Writes what a resumed run needs beyond weights and optimiser.
-    fn save(&self, _checkpoint: &mut Checkpoint) {}
+    /// Bytes that this rank keeps from step to step, beyond what every strategy holds.
+    fn kept_bytes(&self, _worker: &Worker) -> u64 {
+        0
+    }
 
-    /// Reads what [`save`](Self::save) wrote.
-    fn restore(&mut self, _checkpoint: &Checkpoint) -> Result<()> {
+    /// What a resumed run needs beyond weights and optimiser. All ranks ask together, between two epochs.
+    fn save(&mut self) -> Result<Memory> {
+        Ok(Memory::default())
+    }
+
+    /// Takes what [`save`](Self::save) gave.
+    fn restore(&mut self, _memory: &Memory) -> Result<()> {
         Ok(())
     }
 }
@@ -73,13 +88,24 @@ pub struct Entry {
 }
 
 /// Every strategy that Archipelago knows.
-pub const STRATEGIES: &[Entry] = &[full::ENTRY, mini::ENTRY, distdgl::ENTRY, bytegnn::ENTRY];
+pub const STRATEGIES: &[Entry] = &[
+    full::ENTRY,
+    emma::ENTRY,
+    sancus::ENTRY,
+    sancus::CAGNET,
+    sancus::SKIPG,
+    bns::ENTRY,
+    pipegcn::ENTRY,
+    mini::ENTRY,
+    distdgl::ENTRY,
+    bytegnn::ENTRY,
+];
 
 /// The strategy that `config` asks for, if all that it asks for can be done on `parts` parts.
 pub fn check(config: &RunConfig, parts: u32) -> Result<&'static Entry> {
     config.check_name("strategy.name", &STRATEGIES.iter().map(|entry| entry.name).collect::<Vec<_>>())?;
     config.check_name("model.name", &model::MODELS.iter().map(|entry| entry.name).collect::<Vec<_>>())?;
-    config.check_name("exchange.codec", &["f32"])?;
+    config.check_name("exchange.codec", &CODECS.iter().map(|codec| codec.name).collect::<Vec<_>>())?;
     config.check_name("agree.method", &["sum-gradients"])?;
     config.check_name("residency.mode", &["all"])?;
     let entry = find(&config.strategy.name)?;

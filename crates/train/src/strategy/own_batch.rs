@@ -4,7 +4,7 @@ use super::EpochOutcome;
 use crate::batch::launcher::Launcher;
 use crate::batch::operators::Operators;
 use crate::batch::{Batches, LinkBatch, Loading, Prepared, negative};
-use crate::boundary::Pulled;
+use crate::boundary::{Pulled, Toll};
 use crate::decoder::{DECODERS, Pairs};
 use crate::links::LinkTask;
 use crate::model::Pass;
@@ -56,7 +56,8 @@ impl OwnBatch {
         launcher: Option<&mut dyn Launcher>,
     ) -> Result<EpochOutcome> {
         let comm = Rc::clone(&worker.comm);
-        let mut outcome = EpochOutcome { loss: 0.0, steps: 0, loading: Loading::default() };
+        let mut outcome =
+            EpochOutcome { loss: 0.0, steps: 0, loading: Loading::default(), toll: Toll::default() };
         let train = |prepared: Prepared| {
             outcome.loss += self.step(worker, &prepared, epoch)?;
             outcome.steps += 1;

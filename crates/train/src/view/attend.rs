@@ -1,12 +1,13 @@
 //! GAT's attention with its exchange. Nothing is stored per edge: coefficients are computed again in backward.
 
 use super::gather::cross;
-use super::{Attention, Layout, SLOPE, View};
+use super::{Attention, Layout, SLOPE, Sources, View};
 use crate::Result;
 use crate::boundary::{Boundary, Crossing};
 use crate::ops::Rows;
-use crate::ops::attention::{EdgeDropout, head_scores, head_scores_backward};
+use crate::ops::attention::{EdgeDropout, Loops, head_scores, head_scores_backward};
 use crate::ops::gat::{Gat, GatBackward, GatGradients, gat, gat_backward};
+use crate::ops::moving::scale_rows;
 use crate::ops::softmax::pack_targets;
 use crate::parameters::ParameterId;
 use crate::tape::{Buffer, Op, Tape, Var};
@@ -20,7 +21,7 @@ struct Attended {
     key: Key,
     layout: Arc<Layout>,
     crossing: Crossing,
-    rows: Var,
+    sources: Sources,
     output: Var,
     source: ParameterId,
     target: ParameterId,
@@ -52,7 +53,7 @@ impl View<'_> {
         target: ParameterId,
     ) -> Result<Var> {
         let layout = Arc::clone(self.layout);
-        let crossing = Crossing { layer: self.layer, width: self.tape.cols(rows) };
+        let (crossing, sources) = (self.crossing(rows), self.sources(rows)?);
         let (block, width, heads) = (&layout.block, crossing.width, attention.heads);
         let key = self.tape.attention_key(self.layer);
         let arena = &mut self.tape.arena;
@@ -65,25 +66,26 @@ impl View<'_> {
             target: arena.take(block.targets * heads),
         };
         let tape = &*self.tape;
-        let (z, pool) = (tape.value(rows), &tape.pool);
+        let (own, z, pool) = (tape.value(rows), tape.value(sources.read), &tape.pool);
         let weight = |id: ParameterId| &tape.parameters.get(id).value[..];
         head_scores(pool, z, weight(source), heads, &mut scores.local);
-        head_scores(pool, &z[..block.targets * width], weight(target), heads, &mut scores.target);
+        head_scores(pool, &own[..block.targets * width], weight(target), heads, &mut scores.target);
         let dropout = attention.edge_dropout(tape.training, key, &layout);
         cross(self.boundary, &layout, crossing, z, &mut halo, |targets, halo| {
             if let Some(halo) = halo {
                 head_scores(pool, halo, weight(source), heads, &mut scores.halo);
             }
-            let job = job(&block.incoming, attention, &scores, dropout);
+            let job = job(&block.incoming, attention, attention.loops(&layout), &scores, dropout);
             let rows = Rows::with_halo(z, halo.unwrap_or_default(), width);
             gat(pool, &job, rows, targets, &mut output, &mut logsumexp);
         })?;
+        self.boundary.join_attention(pool, crossing, &layout, &mut output, &mut logsumexp);
         self.tape.keep(rows);
         let output = self.tape.computed(block.targets, width, output, true);
         self.tape.keep(output);
         let saved = Saved { halo, scores, logsumexp };
         let saved = if self.tape.training { Some(saved) } else { saved.give_back(self.tape) };
-        let op = Attended { attention, key, layout, crossing, rows, output, source, target, saved };
+        let op = Attended { attention, key, layout, crossing, sources, output, source, target, saved };
         self.tape.record(output, op);
         Ok(output)
     }
@@ -92,6 +94,7 @@ impl View<'_> {
 fn job<'a>(
     lists: &'a Adjacency,
     attention: Attention,
+    loops: Loops<'a>,
     scores: &'a Scores,
     dropout: Option<EdgeDropout<'a>>,
 ) -> Gat<'a> {
@@ -100,7 +103,7 @@ fn job<'a>(
         neighbors: &lists.neighbors,
         heads: attention.heads,
         slope: SLOPE,
-        self_loops: attention.self_loops,
+        loops,
         source_scores: Rows::with_halo(&scores.local, &scores.halo, attention.heads),
         target_scores: &scores.target,
         dropout,
@@ -131,15 +134,16 @@ impl Backward<'_> {
         let Attended { attention, layout, crossing, .. } = self.op;
         let (block, heads, width) = (&layout.block, attention.heads, crossing.width);
         let mut source_scores = tape.arena.take(sources.len() * heads);
-        let z = Rows::with_halo(tape.value(self.op.rows), &self.saved.halo, width);
+        let local = tape.value(self.op.sources.read);
+        let z = Rows::with_halo(local, &self.saved.halo, width);
         let dropout = attention.edge_dropout(true, self.op.key, layout);
-        let job = job(block.outgoing(), *attention, &self.saved.scores, dropout);
+        let job = job(block.outgoing(), *attention, attention.loops(layout), &self.saved.scores, dropout);
         let read = GatBackward { z, grad: self.gradient, packed: self.packed };
         let written = GatGradients { z: rows, source_scores: &mut source_scores, target_scores };
         gat_backward(&tape.pool, &job, &read, sources.clone(), written);
         tape.with_weight_gradient(self.op.source, |tape, weight_gradient| {
             let z = match sources.start < block.local {
-                true => tape.value(self.op.rows),
+                true => tape.value(self.op.sources.read),
                 false => &self.saved.halo,
             };
             let weight = &tape.parameters.get(self.op.source).value;
@@ -152,8 +156,11 @@ impl Backward<'_> {
 impl Op for Attended {
     fn backward(&mut self, tape: &mut Tape, boundary: &mut dyn Boundary) -> Result<()> {
         let Some(saved) = self.saved.take() else { return Ok(()) };
-        let Some(gradient) = tape.take_gradient(self.output) else { return Ok(()) };
+        let Some(mut gradient) = tape.take_gradient(self.output) else { return Ok(()) };
         let (heads, width) = (self.attention.heads, self.crossing.width);
+        if let Some(factors) = boundary.gradient_factors(&self.layout) {
+            scale_rows(&tape.pool, &factors, width, &mut gradient);
+        }
         let block = Arc::clone(&self.layout.block);
         let mut packed = tape.arena.take(3 * saved.logsumexp.len());
         let output = tape.value(self.output);
@@ -170,20 +177,23 @@ impl Op for Attended {
         }
         let mut rows = tape.arena.take(block.local * width);
         read.sources(tape, 0..block.local, &mut rows, &mut target_scores);
+        if !self.sources.passes {
+            rows.fill(0.0);
+        }
         tape.with_weight_gradient(self.target, |tape, weight_gradient| {
-            let z = &tape.value(self.rows)[..block.targets * width];
+            let z = &tape.value(self.sources.rows)[..block.targets * width];
             let weight = &tape.parameters.get(self.target).value;
             let first = &mut rows[..block.targets * width];
             head_scores_backward(&tape.pool, z, weight, heads, &target_scores, first, weight_gradient);
         });
-        if crosses {
+        if crosses && self.sources.passes {
             boundary.arrive_back(self.crossing, &self.layout, &mut rows)?;
         }
         for buffer in [gradient, packed, target_scores] {
             tape.arena.give(buffer);
         }
         saved.give_back(tape);
-        tape.put_gradient(self.rows, rows);
+        tape.put_gradient(self.sources.rows, rows);
         Ok(())
     }
 }

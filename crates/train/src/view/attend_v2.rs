@@ -1,12 +1,13 @@
 //! GATv2's attention with its exchange: both ends of an edge are scored together.
 
 use super::gather::cross;
-use super::{Attention, Layout, SLOPE, View};
+use super::{Attention, Layout, SLOPE, Sources, View};
 use crate::Result;
 use crate::boundary::{Boundary, Crossing};
 use crate::ops::Rows;
-use crate::ops::attention::EdgeDropout;
+use crate::ops::attention::{EdgeDropout, Loops};
 use crate::ops::gatv2::{Gatv2, gatv2, gatv2_backward_sources, gatv2_backward_targets};
+use crate::ops::moving::scale_rows;
 use crate::ops::softmax::pack_targets;
 use crate::parameters::ParameterId;
 use crate::tape::{Buffer, Op, Tape, Var};
@@ -19,7 +20,7 @@ struct AttendedV2 {
     key: Key,
     layout: Arc<Layout>,
     crossing: Crossing,
-    left: Var,
+    left: Sources,
     right: Var,
     weight: ParameterId,
     output: Var,
@@ -38,7 +39,7 @@ impl View<'_> {
         weight: ParameterId,
     ) -> Result<Var> {
         let layout = Arc::clone(self.layout);
-        let crossing = Crossing { layer: self.layer, width: self.tape.cols(left) };
+        let (crossing, sources) = (self.crossing(left), self.sources(left)?);
         let (block, width) = (&layout.block, crossing.width);
         let key = self.tape.attention_key(self.layer);
         let mut output = self.tape.arena.take(block.targets * width);
@@ -46,11 +47,13 @@ impl View<'_> {
         let mut halo = self.tape.arena.take(block.halo * width);
         let tape = &*self.tape;
         let dropout = attention.edge_dropout(tape.training, key, &layout);
-        cross(self.boundary, &layout, crossing, tape.value(left), &mut halo, |targets, halo| {
-            let rows = Rows::with_halo(tape.value(left), halo.unwrap_or_default(), width);
-            let job = job(tape, &block.incoming, attention, rows, right, weight, dropout);
+        let (local, loops) = (tape.value(sources.read), attention.loops(&layout));
+        cross(self.boundary, &layout, crossing, local, &mut halo, |targets, halo| {
+            let rows = Rows::with_halo(local, halo.unwrap_or_default(), width);
+            let job = job(tape, &block.incoming, attention, loops, rows, right, weight, dropout);
             gatv2(&tape.pool, &job, targets, &mut output, &mut logsumexp);
         })?;
+        self.boundary.join_attention(&tape.pool, crossing, &layout, &mut output, &mut logsumexp);
         self.tape.keep(left);
         self.tape.keep(right);
         let output = self.tape.computed(block.targets, width, output, true);
@@ -59,6 +62,7 @@ impl View<'_> {
         if !self.tape.training {
             give_back(self.tape, saved.take());
         }
+        let left = sources;
         let op = AttendedV2 { attention, key, layout, crossing, left, right, weight, output, saved };
         self.tape.record(output, op);
         Ok(output)
@@ -76,6 +80,7 @@ fn job<'a>(
     tape: &'a Tape,
     lists: &'a Adjacency,
     attention: Attention,
+    loops: Loops<'a>,
     sources: Rows<'a>,
     right: Var,
     weight: ParameterId,
@@ -86,7 +91,7 @@ fn job<'a>(
         neighbors: &lists.neighbors,
         heads: attention.heads,
         slope: SLOPE,
-        self_loops: attention.self_loops,
+        loops,
         att: &tape.parameters.get(weight).value,
         sources,
         targets: tape.value(right),
@@ -96,17 +101,21 @@ fn job<'a>(
 
 impl AttendedV2 {
     fn job<'a>(&'a self, tape: &'a Tape, lists: &'a Adjacency, halo: &'a [f32]) -> Gatv2<'a> {
-        let rows = Rows::with_halo(tape.value(self.left), halo, self.crossing.width);
+        let rows = Rows::with_halo(tape.value(self.left.read), halo, self.crossing.width);
         let dropout = self.attention.edge_dropout(true, self.key, &self.layout);
-        job(tape, lists, self.attention, rows, self.right, self.weight, dropout)
+        let loops = self.attention.loops(&self.layout);
+        job(tape, lists, self.attention, loops, rows, self.right, self.weight, dropout)
     }
 }
 
 impl Op for AttendedV2 {
     fn backward(&mut self, tape: &mut Tape, boundary: &mut dyn Boundary) -> Result<()> {
         let Some((halo, logsumexp)) = self.saved.take() else { return Ok(()) };
-        let Some(gradient) = tape.take_gradient(self.output) else { return Ok(()) };
+        let Some(mut gradient) = tape.take_gradient(self.output) else { return Ok(()) };
         let (block, width) = (&self.layout.block, self.crossing.width);
+        if let Some(factors) = boundary.gradient_factors(&self.layout) {
+            scale_rows(&tape.pool, &factors, width, &mut gradient);
+        }
         let mut packed = tape.arena.take(3 * logsumexp.len());
         let output = tape.value(self.output);
         pack_targets(&tape.pool, self.attention.heads, &[], &logsumexp, output, &gradient, &mut packed);
@@ -128,13 +137,16 @@ impl Op for AttendedV2 {
             let targets = block.targets;
             gatv2_backward_targets(&tape.pool, &job, &packed, &gradient, targets, &mut right, weight);
         });
-        if crosses {
+        if crosses && self.left.passes {
             boundary.arrive_back(self.crossing, &self.layout, &mut rows)?;
         }
         for buffer in [gradient, packed, halo, logsumexp] {
             tape.arena.give(buffer);
         }
-        tape.put_gradient(self.left, rows);
+        match self.left.passes {
+            true => tape.put_gradient(self.left.rows, rows),
+            false => tape.arena.give(rows),
+        }
         tape.put_gradient(self.right, right);
         Ok(())
     }

@@ -4,10 +4,11 @@
 //! arrives and the border follows. Backward is the exact adjoint: gradients of halo rows are computed first and
 //! leave, gradients of local rows are computed meanwhile, then what others computed for our rows is added.
 
-use super::{Layout, Verb, View};
+use super::{Layout, Sources, Verb, View};
 use crate::Result;
 use crate::boundary::{Boundary, Crossing};
 use crate::ops::gather::{Gather, gather as kernel};
+use crate::ops::moving::{add_scaled_rows, scale_rows};
 use crate::ops::{Rows, Targets, dense};
 use crate::parameters::ParameterId;
 use crate::tape::{Buffer, Input, Matrix, Op, Tape, Var};
@@ -18,7 +19,7 @@ struct Gathered {
     verb: Verb,
     layout: Arc<Layout>,
     crossing: Crossing,
-    rows: Var,
+    sources: Sources,
     output: Var,
 }
 
@@ -26,11 +27,13 @@ struct Gathered {
 pub(super) fn gather(view: &mut View<'_>, verb: Verb, rows: Var) -> Result<Var> {
     let rows = view.tape.dense(rows);
     let layout = Arc::clone(view.layout);
-    let crossing = Crossing { layer: view.layer, width: view.tape.cols(rows) };
-    let aggregate = aggregate(view.tape, view.boundary, &layout, crossing, verb, Source::Computed(rows))?;
+    let crossing = view.crossing(rows);
+    let sources = view.sources(rows)?;
+    let read = Source::Computed(sources.read);
+    let aggregate = aggregate(view.tape, view.boundary, &layout, crossing, verb, read)?;
     let needs_gradient = view.tape.needs_gradient(rows);
     let output = view.tape.computed(layout.block.targets, crossing.width, aggregate, needs_gradient);
-    view.tape.record(output, Gathered { verb, layout, crossing, rows, output });
+    view.tape.record(output, Gathered { verb, layout, crossing, sources, output });
     Ok(output)
 }
 
@@ -44,7 +47,7 @@ pub(super) fn gather_and_transform(view: &mut View<'_>, verb: Verb, rows: Var, w
     let outputs = tape.parameters.get(weight).rows;
     let mut product = tape.arena.take(targets * outputs);
     let mut sums = tape.arena.take(STRETCH.min(targets) * inputs);
-    let graph = forward(view.layout, verb);
+    let graph = forward(view.layout, verb, true);
     for start in (0..targets).step_by(STRETCH) {
         let stretch = start..targets.min(start + STRETCH);
         let (shape, sums) =
@@ -65,7 +68,7 @@ pub(super) fn gather_static(
     features: &Input,
     verb: Verb,
 ) -> Result<Arc<Matrix>> {
-    let crossing = Crossing { layer: view.layer, width: features.cols() };
+    let crossing = Crossing { layer: view.layer, width: features.cols(), fixed: true };
     let rows: &[f32] = match features {
         Input::Dense(matrix) => &matrix.values,
         Input::Sparse(_) => &[],
@@ -100,12 +103,19 @@ fn aggregate(
     let (block, width) = (&layout.block, crossing.width);
     let mut output = tape.arena.take(block.targets * width);
     let mut halo = tape.arena.take(block.halo * width);
-    let graph = forward(layout, verb);
+    let remembers = boundary.remembers() && !crossing.fixed;
+    let graph = forward(layout, verb, !remembers);
     let local = rows.of(tape);
     cross(boundary, layout, crossing, local, &mut halo, |targets, halo| {
         let rows = Rows::with_halo(local, halo.unwrap_or_default(), width);
         kernel(&tape.pool, &graph, rows, targets, &mut output, false);
     })?;
+    if remembers {
+        boundary.join_sums(&tape.pool, crossing, layout, &mut output);
+        if verb == Verb::Symmetric {
+            add_scaled_rows(&tape.pool, layout.own_weights(), local, width, &mut output);
+        }
+    }
     tape.arena.give(halo);
     Ok(output)
 }
@@ -141,8 +151,10 @@ impl Op for Gathered {
     fn backward(&mut self, tape: &mut Tape, boundary: &mut dyn Boundary) -> Result<()> {
         let Some(gradient) = tape.take_gradient(self.output) else { return Ok(()) };
         let (block, width) = (&self.layout.block, self.crossing.width);
-        let upstream = Rows::local(&gradient, width);
-        let graph = backward(&self.layout, self.verb);
+        let remembers = boundary.remembers();
+        let scaled = scaled_gradient(tape, boundary, &self.layout, &gradient, width);
+        let upstream = Rows::local(scaled.as_deref().unwrap_or(&gradient), width);
+        let graph = backward(&self.layout, self.verb, !remembers);
         let crosses = self.layout.crosses();
         if crosses {
             let mut halo = tape.arena.take(block.halo * width);
@@ -151,22 +163,44 @@ impl Op for Gathered {
             boundary.depart_back(self.crossing, &self.layout, &halo)?;
             tape.arena.give(halo);
         }
-        let (mut rows, accumulate) = tape.gradient_buffer(self.rows);
-        kernel(&tape.pool, &graph, upstream, Targets::All(block.local), &mut rows, accumulate);
-        if crosses {
-            boundary.arrive_back(self.crossing, &self.layout, &mut rows)?;
+        if self.sources.passes {
+            let (mut rows, accumulate) = tape.gradient_buffer(self.sources.rows);
+            kernel(&tape.pool, &graph, upstream, Targets::All(block.local), &mut rows, accumulate);
+            if remembers && self.verb == Verb::Symmetric {
+                add_scaled_rows(&tape.pool, self.layout.own_weights(), &gradient, width, &mut rows);
+            }
+            if crosses {
+                boundary.arrive_back(self.crossing, &self.layout, &mut rows)?;
+            }
+            tape.put_gradient(self.sources.rows, rows);
         }
         tape.arena.give(gradient);
-        tape.put_gradient(self.rows, rows);
+        scaled.into_iter().for_each(|buffer| tape.arena.give(buffer));
         Ok(())
     }
+}
+
+/// The gradient of each target on its way to its neighbours, where that is another one.
+fn scaled_gradient(
+    tape: &mut Tape,
+    boundary: &dyn Boundary,
+    layout: &Layout,
+    gradient: &[f32],
+    width: usize,
+) -> Option<Buffer> {
+    let factors = boundary.gradient_factors(layout)?;
+    let mut scaled = tape.arena.take(gradient.len());
+    scaled.copy_from_slice(gradient);
+    scale_rows(&tape.pool, &factors, width, &mut scaled);
+    Some(scaled)
 }
 
 fn weights(adjacency: &Adjacency) -> Option<&[f32]> {
     (!adjacency.weights.is_empty()).then_some(&adjacency.weights[..])
 }
 
-fn forward(layout: &Layout, verb: Verb) -> Gather<'_> {
+/// With `own`, GCN's sum includes each target's own row.
+fn forward(layout: &Layout, verb: Verb, own: bool) -> Gather<'_> {
     let lists = &layout.block.incoming;
     let sum = Gather { weights: weights(lists), ..Gather::sum(&lists.offsets, &lists.neighbors) };
     match verb {
@@ -177,7 +211,7 @@ fn forward(layout: &Layout, verb: Verb) -> Gather<'_> {
             Gather {
                 source_scale: Some(&scale.source),
                 target_scale: Some(&scale.target),
-                self_scale: Some(&scale.source),
+                self_scale: own.then_some(&scale.source[..]),
                 ..sum
             }
         }
@@ -185,7 +219,7 @@ fn forward(layout: &Layout, verb: Verb) -> Gather<'_> {
 }
 
 /// The transpose of [`forward`]: the same sum along outgoing edges, with the scales of the two ends exchanged.
-fn backward(layout: &Layout, verb: Verb) -> Gather<'_> {
+fn backward(layout: &Layout, verb: Verb, own: bool) -> Gather<'_> {
     let lists = &layout.block.outgoing();
     let sum = Gather { weights: weights(lists), ..Gather::sum(&lists.offsets, &lists.neighbors) };
     match verb {
@@ -196,7 +230,7 @@ fn backward(layout: &Layout, verb: Verb) -> Gather<'_> {
             Gather {
                 source_scale: Some(&scale.target),
                 target_scale: Some(&scale.source),
-                self_scale: Some(&scale.back),
+                self_scale: own.then_some(&scale.back[..]),
                 ..sum
             }
         }

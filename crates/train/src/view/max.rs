@@ -1,7 +1,7 @@
 //! The element-wise maximum over in-edges, with its exchange.
 
 use super::gather::cross;
-use super::{Layout, View};
+use super::{Layout, Sources, View};
 use crate::Result;
 use crate::boundary::{Boundary, Crossing};
 use crate::ops::max::{Won, gather_max, gather_max_backward};
@@ -12,7 +12,7 @@ use std::sync::Arc;
 struct Maximum {
     layout: Arc<Layout>,
     crossing: Crossing,
-    rows: Var,
+    sources: Sources,
     output: Var,
     /// The source that each number came from, as bits.
     winner: Option<Buffer>,
@@ -23,14 +23,15 @@ impl View<'_> {
     pub fn max(&mut self, rows: Var) -> Result<Var> {
         let rows = self.tape.dense(rows);
         let layout = Arc::clone(self.layout);
-        let crossing = Crossing { layer: self.layer, width: self.tape.cols(rows) };
+        let (crossing, sources) = (self.crossing(rows), self.sources(rows)?);
         let (block, width) = (&layout.block, crossing.width);
         let mut output = self.tape.arena.take(block.targets * width);
         let mut winner = self.tape.arena.take(block.targets * width);
         let mut halo = self.tape.arena.take(block.halo * width);
         let (tape, lists) = (&*self.tape, &block.incoming);
-        cross(self.boundary, &layout, crossing, tape.value(rows), &mut halo, |targets, halo| {
-            let rows = Rows::with_halo(tape.value(rows), halo.unwrap_or_default(), width);
+        let local = tape.value(sources.read);
+        cross(self.boundary, &layout, crossing, local, &mut halo, |targets, halo| {
+            let rows = Rows::with_halo(local, halo.unwrap_or_default(), width);
             let winner = bytemuck::cast_slice_mut(&mut winner);
             gather_max(&tape.pool, &lists.offsets, &lists.neighbors, rows, targets, &mut output, winner);
         })?;
@@ -44,7 +45,7 @@ impl View<'_> {
                 None
             }
         };
-        self.tape.record(output, Maximum { layout, crossing, rows, output, winner });
+        self.tape.record(output, Maximum { layout, crossing, sources, output, winner });
         Ok(output)
     }
 }
@@ -69,14 +70,16 @@ impl Op for Maximum {
             boundary.depart_back(self.crossing, &self.layout, &halo)?;
             tape.arena.give(halo);
         }
-        let (mut rows, accumulate) = tape.gradient_buffer(self.rows);
-        gather_max_backward(&tape.pool, &won, Targets::All(block.local), &mut rows, accumulate);
-        if crosses {
-            boundary.arrive_back(self.crossing, &self.layout, &mut rows)?;
+        if self.sources.passes {
+            let (mut rows, accumulate) = tape.gradient_buffer(self.sources.rows);
+            gather_max_backward(&tape.pool, &won, Targets::All(block.local), &mut rows, accumulate);
+            if crosses {
+                boundary.arrive_back(self.crossing, &self.layout, &mut rows)?;
+            }
+            tape.put_gradient(self.sources.rows, rows);
         }
         tape.arena.give(gradient);
         tape.arena.give(winner);
-        tape.put_gradient(self.rows, rows);
         Ok(())
     }
 }

@@ -4,100 +4,23 @@
 //! the verbs stand the block (who sends to whom), the boundary (what crosses part borders) and the tape (what
 //! backward will need). A layer cannot tell whether its view is a whole graph, a part of one, or a sampled batch.
 
+mod layout;
+mod thin;
 mod gather;
 mod max;
 mod attend;
 mod attend_v2;
 
+pub use layout::{Layout, Routes, Symmetric};
+pub use thin::{Scales, Thinned, Thinning};
+
 use crate::Result;
-use crate::boundary::Boundary;
-use crate::ops::attention::EdgeDropout;
+use crate::boundary::{Boundary, Crossing, Order, Own};
+use crate::ops::attention::{EdgeDropout, Loops};
 use crate::parameters::ParameterId;
 use crate::tape::{Buffer, Input, Matrix, Tape, Var};
-use archipelago_graph::Block;
 use archipelago_graph::random::Key;
-use std::sync::{Arc, OnceLock};
-
-/// A block together with what its rows stand for. Made once per block, shared by all operations on it.
-#[derive(Debug)]
-pub struct Layout {
-    /// Who sends to whom.
-    pub block: Arc<Block>,
-    /// Original id of each source row, local rows first.
-    pub nodes: Arc<Vec<u64>>,
-    /// Weighted in-degree of each source row in the whole graph, self-loops that a model adds not counted.
-    pub degrees: Vec<f32>,
-    /// Which rows go where.
-    pub routes: Routes,
-    means: OnceLock<Vec<f32>>,
-    symmetric: OnceLock<Symmetric>,
-}
-
-/// Which local rows other ranks read, and where halo rows come from.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Routes {
-    /// For each rank: the local rows that it reads, in the order in which it expects them.
-    pub send: Vec<Vec<u32>>,
-    /// For each rank: how many halo rows it owns. They are numbered rank by rank.
-    pub receive: Vec<usize>,
-}
-
-/// Factors of the symmetric normalisation of GCN.
-#[derive(Debug)]
-pub struct Symmetric {
-    /// `1 / sqrt(1 + degree)` of each source row.
-    pub source: Vec<f32>,
-    /// The same for each target, times degree over degree-in-this-block where neighbours were sampled.
-    pub target: Vec<f32>,
-    /// What makes `1 / (1 + degree)`, the weight of a target's own row, of `target`: what `source` is to itself.
-    pub back: Vec<f32>,
-}
-
-impl Layout {
-    /// The layout of `block`; `nodes` and `degrees` have one entry per source row.
-    pub fn new(block: Arc<Block>, nodes: Arc<Vec<u64>>, degrees: Vec<f32>, routes: Routes) -> Self {
-        debug_assert!(nodes.len() >= block.sources() && degrees.len() == block.sources());
-        Self { block, nodes, degrees, routes, means: OnceLock::new(), symmetric: OnceLock::new() }
-    }
-
-    /// Whether any row of this layer crosses a part border.
-    pub fn crosses(&self) -> bool {
-        self.block.halo > 0 || self.routes.send.iter().any(|rows| !rows.is_empty())
-    }
-
-    /// Factors of the mean over in-edges: 1 / sum of the weights, 0 where there are none.
-    pub fn means(&self) -> &[f32] {
-        self.means.get_or_init(|| {
-            let inverse = |total: f32| if total > 0.0 { 1.0 / total } else { 0.0 };
-            (0..self.block.targets).map(|row| inverse(self.weight_here(row))).collect()
-        })
-    }
-
-    /// Factors of GCN's normalisation: `w_ji / sqrt(d_j d_i)` with `d = 1 + weighted in-degree`.
-    pub fn symmetric(&self) -> &Symmetric {
-        self.symmetric.get_or_init(|| {
-            let source: Vec<f32> = self.degrees.iter().map(|d| 1.0 / (1.0 + d).sqrt()).collect();
-            let targets = 0..self.block.targets;
-            let target = targets.clone().map(|row| source[row] * self.share_sampled(row)).collect();
-            let back = targets.map(|row| source[row] / self.share_sampled(row)).collect();
-            Symmetric { source, target, back }
-        })
-    }
-
-    fn weight_here(&self, row: usize) -> f32 {
-        let edges = self.block.incoming.range(row);
-        match self.block.incoming.weights.get(edges.clone()) {
-            Some(weights) if !weights.is_empty() => weights.iter().sum(),
-            _ => edges.len() as f32,
-        }
-    }
-
-    /// By how much a sampled neighbourhood must be scaled to stand for the whole one; exactly 1 for a whole one.
-    fn share_sampled(&self, row: usize) -> f32 {
-        let here = self.weight_here(row);
-        if here > 0.0 { self.degrees[row] / here } else { 1.0 }
-    }
-}
+use std::sync::Arc;
 
 /// Results that are the same in every step because they depend on the node features alone.
 ///
@@ -143,6 +66,16 @@ pub struct Attention {
 const SLOPE: f32 = 0.2;
 
 impl Attention {
+    /// Which targets attend to themselves.
+    fn loops<'a>(&self, layout: &'a Layout) -> Loops<'a> {
+        let left = layout.thinned.as_ref().and_then(|thinned| thinned.loops.as_deref());
+        match (self.self_loops, left) {
+            (false, _) => Loops::None,
+            (true, None) => Loops::All,
+            (true, Some(left)) => Loops::Of(left),
+        }
+    }
+
     /// The dropout of this step's coefficients, if there is any.
     fn edge_dropout<'a>(&self, training: bool, key: Key, layout: &'a Layout) -> Option<EdgeDropout<'a>> {
         (training && self.dropout > 0.0).then(|| EdgeDropout {
@@ -163,6 +96,17 @@ pub enum Verb {
     Mean,
     /// GCN's symmetrically normalised sum, the node itself included.
     Symmetric,
+}
+
+/// The local source rows of a verb.
+#[derive(Debug, Clone, Copy)]
+struct Sources {
+    /// The rows of this step, to which gradients go.
+    rows: Var,
+    /// What is read in their place: themselves, or an earlier version of them.
+    read: Var,
+    /// Whether gradients go to them.
+    passes: bool,
 }
 
 /// One layer of one step, as a model sees it.
@@ -237,7 +181,7 @@ impl View<'_> {
         output: usize,
     ) -> Result<Var> {
         let plain = !self.tape.training && !self.layout.crosses() && !self.is_static(rows);
-        if plain && !self.transforms_first(rows, input, output) {
+        if plain && !self.boundary.remembers() && !self.transforms_first(rows, input, output) {
             return Ok(gather::gather_and_transform(self, verb, rows, weight));
         }
         self.aggregate_and_transform(rows, weight, input, output, |view, rows| view.aggregate(verb, rows))
@@ -245,11 +189,33 @@ impl View<'_> {
 
     fn transforms_first(&self, rows: Var, input: usize, output: usize) -> bool {
         let block = &self.layout.block;
-        let cheaper = match self.layout.crosses() {
-            true => output <= input,
-            false => transform_costs_less(block.sources(), block.targets, block.edges(), input, output),
+        let cheaper = match (self.boundary.order(), self.layout.crosses()) {
+            (Order::AggregateFirst, _) => false,
+            (Order::NarrowerFirst, _) => output < input,
+            (Order::Cheapest, true) => output <= input,
+            (Order::Cheapest, false) => {
+                transform_costs_less(block.sources(), block.targets, block.edges(), input, output)
+            }
         };
         cheaper && !self.is_static(rows) || self.tape.sparse(rows).is_some()
+    }
+
+    /// How `rows` of this layer cross.
+    fn crossing(&self, rows: Var) -> Crossing {
+        Crossing { layer: self.layer, width: self.tape.cols(rows), fixed: false }
+    }
+
+    /// The local source rows of a verb that reads `rows`, as the boundary wants it.
+    fn sources(&mut self, rows: Var) -> Result<Sources> {
+        let crossing = self.crossing(rows);
+        let count = self.tape.rows(rows);
+        match self.boundary.own(crossing, self.tape.value(rows))? {
+            Own::Fresh => Ok(Sources { rows, read: rows, passes: true }),
+            Own::Kept { rows: kept, passes } => {
+                let read = self.tape.constant(&Input::Dense(kept), count);
+                Ok(Sources { rows, read, passes })
+            }
+        }
     }
 
     fn aggregate(&mut self, verb: Verb, rows: Var) -> Result<Var> {

@@ -1,0 +1,190 @@
+//! Carries rows of a layer between ranks, along the routes of its layout, in the bytes of a codec.
+//!
+//! A message holds the rows that one rank reads of another, in the order that both know. A lossy codec rounds at random,
+//! right on average, by bits that depend on the seed, the step, the layer, the direction and the original id of the row:
+//! so results do not depend on who sends when.
+
+use super::Crossing;
+use crate::view::Layout;
+use crate::{Error, Result};
+use archipelago_comm::codec::{Codec, Rounding};
+use archipelago_comm::{Comm, Kind, Tag};
+use archipelago_graph::random::{Key, Purpose};
+use std::ops::Range;
+use std::rc::Rc;
+
+/// One rank's way to send and receive rows.
+pub(super) struct Ferry {
+    /// Its voice.
+    pub comm: Rc<Comm>,
+    /// Rows sent so far.
+    pub rows: u64,
+    codec: &'static Codec,
+    stream: Tag,
+    seed: Key,
+    step: Key,
+    decoded: Vec<f32>,
+}
+
+/// Rows that the first layer aggregates are node features; what comes later was computed.
+fn kind(crossing: Crossing) -> Kind {
+    if crossing.layer == 0 { Kind::Features } else { Kind::Embeddings }
+}
+
+/// Which halo rows of a layout each rank owns, among those that own any.
+pub(super) fn halo_by_owner(layout: &Layout) -> impl Iterator<Item = (usize, Range<usize>)> {
+    let mut first = 0;
+    let rows = layout.routes.receive.iter().enumerate().map(move |(peer, &count)| {
+        let rows = first..first + count;
+        first = rows.end;
+        (peer, rows)
+    });
+    rows.filter(|(_, rows)| !rows.is_empty())
+}
+
+/// Which local rows of a layout each rank reads, among those that read any.
+pub(super) fn wanted_by_reader(layout: &Layout) -> impl Iterator<Item = (usize, &[u32])> {
+    layout.routes.send.iter().map(Vec::as_slice).enumerate().filter(|(_, wanted)| !wanted.is_empty())
+}
+
+impl Ferry {
+    /// Sends on the tags of `stream`, as `codec` writes; `seed` is that of the run.
+    pub fn new(comm: Rc<Comm>, stream: Tag, codec: &str, seed: u64) -> Result<Self> {
+        let seed = Key::new(seed, Purpose::Rounding);
+        let codec = Codec::named(codec)?;
+        Ok(Self { comm, rows: 0, codec, stream, seed, step: seed, decoded: Vec::new() })
+    }
+
+    /// Rounds as in this step from now on.
+    pub fn begin(&mut self, step: u64) {
+        self.step = self.seed.with(step);
+    }
+
+    /// Rows sent since the last call.
+    pub fn take_rows(&mut self) -> u64 {
+        std::mem::take(&mut self.rows)
+    }
+
+    fn tag(&self, crossing: Crossing, back: bool) -> Tag {
+        let tag = self.stream.layer(crossing.layer as u8);
+        if back { tag.backward() } else { tag }
+    }
+
+    /// Sends `peer` those of the local `rows` that it reads.
+    pub fn send_rows(
+        &mut self,
+        peer: usize,
+        crossing: Crossing,
+        layout: &Layout,
+        rows: &[f32],
+    ) -> Result<()> {
+        let wanted = &layout.routes.send[peer];
+        let row = |row: usize| (&rows[row * crossing.width..][..crossing.width], layout.nodes[row]);
+        self.send(peer, crossing, false, wanted.iter().map(|&at| row(at as usize)))
+    }
+
+    /// Sends `peer` the gradients of the halo rows `of` that it owns.
+    pub fn send_gradients(
+        &mut self,
+        peer: usize,
+        crossing: Crossing,
+        layout: &Layout,
+        halo: &[f32],
+        of: Range<usize>,
+    ) -> Result<()> {
+        let (width, local) = (crossing.width, layout.block.local);
+        let gradient = |at: usize| (&halo[at * width..][..width], layout.nodes[local + at]);
+        self.send(peer, crossing, true, of.map(gradient))
+    }
+
+    /// Sends rows, each with the original id of its node.
+    pub fn send<'a>(
+        &mut self,
+        peer: usize,
+        crossing: Crossing,
+        back: bool,
+        rows: impl ExactSizeIterator<Item = (&'a [f32], u64)>,
+    ) -> Result<()> {
+        let (codec, width) = (self.codec, crossing.width);
+        self.rows += rows.len() as u64;
+        let mut frame = self.comm.frame(codec.bytes(rows.len(), width));
+        if codec.exact {
+            for (slot, (row, _)) in frame.values_mut::<f32>().chunks_exact_mut(width).zip(rows) {
+                slot.copy_from_slice(row);
+            }
+        } else {
+            let key = self.step.with(crossing.layer as u64).with(u64::from(back));
+            for (slot, (row, node)) in frame.bytes_mut().chunks_exact_mut(codec.bytes(1, width)).zip(rows) {
+                let key = key.with(node);
+                codec.encode(row, width, Rounding::Stochastic(&|i| key.bits(i) as u32), slot)?;
+            }
+        }
+        Ok(self.comm.send(peer, self.tag(crossing, back), kind(crossing), frame)?)
+    }
+
+    /// Tells `peer` that the rows it has will do.
+    pub fn send_nothing(&mut self, peer: usize, crossing: Crossing) -> Result<()> {
+        Ok(self.comm.send(peer, self.tag(crossing, false), kind(crossing), self.comm.frame(0))?)
+    }
+
+    /// Receives rows from `peer`, as many as `into` holds.
+    pub fn receive(&mut self, peer: usize, crossing: Crossing, into: &mut [f32]) -> Result<()> {
+        match self.receive_if_sent(peer, crossing, into)? {
+            true => Ok(()),
+            false => Err(Error::from(archipelago_comm::Error::Length {
+                what: format!("rows of layer {} from rank {peer}", crossing.layer),
+                expected: self.codec.bytes(into.len() / crossing.width, crossing.width),
+                found: 0,
+            })),
+        }
+    }
+
+    /// The same from a `peer` that may say that the last ones will do; whether it sent new ones.
+    pub fn receive_if_sent(&mut self, peer: usize, crossing: Crossing, into: &mut [f32]) -> Result<bool> {
+        let frame = self.comm.receive(peer, self.tag(crossing, false), kind(crossing))?;
+        if frame.is_empty() {
+            return Ok(false);
+        }
+        self.codec.decode(frame.bytes(), crossing.width, into)?;
+        Ok(true)
+    }
+
+    /// Receives gradients from `peer`, as many as `into` holds.
+    pub fn receive_gradients(&mut self, peer: usize, crossing: Crossing, into: &mut [f32]) -> Result<()> {
+        let bytes = self.codec.bytes(into.len() / crossing.width, crossing.width);
+        let frame = self.comm.receive_exact(peer, self.tag(crossing, true), kind(crossing), bytes)?;
+        Ok(self.codec.decode(frame.bytes(), crossing.width, into)?)
+    }
+
+    /// Adds the gradients that `peer` sent to those of the rows that it reads.
+    pub fn add_gradients(
+        &mut self,
+        peer: usize,
+        crossing: Crossing,
+        layout: &Layout,
+        rows: &mut [f32],
+    ) -> Result<()> {
+        let (wanted, width) = (&layout.routes.send[peer], crossing.width);
+        if self.codec.exact {
+            let bytes = 4 * width * wanted.len();
+            let frame = self.comm.receive_exact(peer, self.tag(crossing, true), kind(crossing), bytes)?;
+            add_rows(wanted, frame.values(), width, rows);
+            return Ok(());
+        }
+        let mut decoded = std::mem::take(&mut self.decoded);
+        decoded.resize(wanted.len() * width, 0.0);
+        let outcome = self.receive_gradients(peer, crossing, &mut decoded);
+        add_rows(wanted, &decoded, width, rows);
+        self.decoded = decoded;
+        outcome
+    }
+}
+
+/// Adds one row of `more` to each of the `wanted` rows.
+pub(super) fn add_rows(wanted: &[u32], more: &[f32], width: usize, rows: &mut [f32]) {
+    for (gradient, &row) in more.chunks_exact(width).zip(wanted) {
+        for (sum, more) in rows[row as usize * width..][..width].iter_mut().zip(gradient) {
+            *sum += more;
+        }
+    }
+}

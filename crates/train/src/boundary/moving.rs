@@ -1,0 +1,203 @@
+//! Moving aggregation (Emma): what a chunk of the sources sends joins what each target remembers of the others.
+//!
+//! Rows of the chunk cross as in [`Exact`], fresh; the layouts of a step hold no others. Memory: per layer one row of
+//! aggregates per target, and for an attention a number per head. It is a constant to the gradient, and is overwritten
+//! by exact aggregates when the strategy [`refreshes`](Moving::refresh) it.
+//!
+//! Where we differ from the paper: aggregates of node features, which never change, are exact from the start and need
+//! no memory; and a layer whose output is narrower than its input sends and remembers transformed rows.
+
+use super::{Boundary, Crossing, Exact, Memory, Order, Toll};
+use crate::Result;
+use crate::ops::Pool;
+use crate::ops::moving::{AttentionHistory, join_attention, join_sums};
+use crate::tape::Buffer;
+use crate::view::Layout;
+use std::collections::BTreeMap;
+
+/// Aggregates that are joined with remembered ones; see the module.
+pub struct Moving {
+    exact: Exact,
+    layers: BTreeMap<usize, History>,
+    refreshing: bool,
+    rescales: bool,
+    toll: Toll,
+}
+
+/// What the targets of one layer remember.
+struct History {
+    aggregates: Buffer,
+    /// Log-sum-exp per head; empty where rows were summed.
+    logsumexp: Buffer,
+    /// Mean number of steps since the messages in each aggregate were sent.
+    ages: Vec<f32>,
+}
+
+impl History {
+    fn new(targets: usize, numbers: usize, heads: usize) -> Self {
+        let mut logsumexp = Buffer::zeros(heads);
+        logsumexp.fill(f32::NEG_INFINITY);
+        Self { aggregates: Buffer::zeros(numbers), logsumexp, ages: vec![0.0; targets] }
+    }
+
+    /// Everything is `shares` newer, and the rest a step older.
+    fn age(&mut self, layer: usize, shares: &[f32], toll: &mut Toll) {
+        for (age, share) in self.ages.iter_mut().zip(shares) {
+            *age = (1.0 - share).clamp(0.0, 1.0) * (*age + 1.0);
+            toll.read(layer, *age, 1);
+        }
+    }
+}
+
+impl Moving {
+    /// Remembers nothing yet. With `rescales`, gradients on their way to neighbours are multiplied by what a chunk
+    /// leaves out.
+    pub fn new(exact: Exact, rescales: bool) -> Self {
+        Self { exact, layers: BTreeMap::new(), refreshing: false, rescales, toll: Toll::default() }
+    }
+
+    /// Whether the aggregates to come are exact and take the place of what is remembered.
+    pub fn refresh(&mut self, on: bool) {
+        self.refreshing = on;
+    }
+
+    /// The history of a layer, made on first use.
+    fn history(&mut self, layer: usize, targets: usize, numbers: usize, heads: usize) -> &mut History {
+        self.layers.entry(layer).or_insert_with(|| History::new(targets, numbers, heads))
+    }
+}
+
+/// What a checkpoint calls the history of a layer.
+fn names(layer: usize) -> [String; 3] {
+    ["aggregates", "logsumexp", "ages"].map(|what| format!("history.{layer}.{what}"))
+}
+
+/// Of each target, the share of its messages that is there: all of them in a layout that was not thinned.
+fn shares(layout: &Layout) -> Vec<f32> {
+    match &layout.thinned {
+        Some(thinned) => thinned.shares.clone(),
+        None => vec![1.0; layout.block.targets],
+    }
+}
+
+impl Boundary for Moving {
+    fn overlaps(&self) -> bool {
+        self.exact.overlaps()
+    }
+
+    fn order(&self) -> Order {
+        Order::NarrowerFirst
+    }
+
+    fn begin(&mut self, epoch: u64, step: u64) {
+        self.exact.begin(epoch, step);
+    }
+
+    fn depart(&mut self, crossing: Crossing, layout: &Layout, rows: &[f32]) -> Result<()> {
+        self.exact.depart(crossing, layout, rows)
+    }
+
+    fn arrive(&mut self, crossing: Crossing, layout: &Layout, halo: &mut [f32]) -> Result<()> {
+        self.exact.arrive(crossing, layout, halo)
+    }
+
+    fn remembers(&self) -> bool {
+        true
+    }
+
+    fn join_sums(&mut self, pool: &Pool, crossing: Crossing, layout: &Layout, sums: &mut [f32]) {
+        let (shares, refreshing) = (shares(layout), self.refreshing);
+        let mut toll = std::mem::take(&mut self.toll);
+        let history = self.history(crossing.layer, layout.block.targets, sums.len(), 0);
+        if refreshing {
+            history.aggregates.copy_from_slice(sums);
+            history.ages.fill(0.0);
+        } else {
+            join_sums(pool, &shares, crossing.width, sums, &mut history.aggregates);
+            history.age(crossing.layer, &shares, &mut toll);
+        }
+        self.toll = toll;
+    }
+
+    fn join_attention(
+        &mut self,
+        pool: &Pool,
+        crossing: Crossing,
+        layout: &Layout,
+        average: &mut [f32],
+        logsumexp: &mut [f32],
+    ) {
+        let (shares, refreshing) = (shares(layout), self.refreshing);
+        let mut toll = std::mem::take(&mut self.toll);
+        let targets = layout.block.targets;
+        let history = self.history(crossing.layer, targets, average.len(), logsumexp.len());
+        if refreshing {
+            history.aggregates.copy_from_slice(average);
+            history.logsumexp.copy_from_slice(logsumexp);
+            history.ages.fill(0.0);
+        } else {
+            let heads = logsumexp.len().checked_div(targets).unwrap_or(0);
+            let kept =
+                AttentionHistory { average: &mut history.aggregates, logsumexp: &mut history.logsumexp };
+            join_attention(pool, &shares, heads, average, logsumexp, kept);
+            history.age(crossing.layer, &shares, &mut toll);
+        }
+        self.toll = toll;
+    }
+
+    fn gradient_factors(&self, layout: &Layout) -> Option<Vec<f32>> {
+        let inverse = |&share: &f32| if share > 0.0 { 1.0 / share } else { 1.0 };
+        let thinned = layout.thinned.as_ref().filter(|_| self.rescales)?;
+        Some(thinned.shares.iter().map(inverse).collect())
+    }
+
+    fn depart_back(&mut self, crossing: Crossing, layout: &Layout, halo: &[f32]) -> Result<()> {
+        self.exact.depart_back(crossing, layout, halo)
+    }
+
+    fn arrive_back(&mut self, crossing: Crossing, layout: &Layout, rows: &mut [f32]) -> Result<()> {
+        self.exact.arrive_back(crossing, layout, rows)
+    }
+
+    fn sum(&mut self, values: &mut [f64]) -> Result<()> {
+        self.exact.sum(values)
+    }
+
+    fn toll(&mut self) -> Toll {
+        Toll { gaps: std::mem::take(&mut self.toll.gaps), ..self.exact.toll() }
+    }
+
+    fn kept_numbers(&self, layout: &Layout, width: usize, heads: usize) -> usize {
+        layout.block.targets * (width + heads + 1)
+    }
+
+    fn save(&mut self) -> Result<Memory> {
+        let mut memory = Memory::default();
+        for (&layer, history) in &self.layers {
+            let [aggregates, logsumexp, ages] = names(layer);
+            memory.put(aggregates, &history.aggregates);
+            memory.put(logsumexp, &history.logsumexp);
+            memory.put(ages, &history.ages);
+        }
+        Ok(memory)
+    }
+
+    fn restore(&mut self, memory: &Memory) -> Result<()> {
+        let copy = |values: &[f32]| {
+            let mut buffer = Buffer::zeros(values.len());
+            buffer.copy_from_slice(values);
+            buffer
+        };
+        // Layers whose aggregates are static have no history.
+        for layer in 0..=usize::from(u8::MAX) {
+            let [aggregates, logsumexp, ages] = names(layer);
+            if let (Some(aggregates), Some(logsumexp), Some(ages)) =
+                (memory.get(&aggregates), memory.get(&logsumexp), memory.get(&ages))
+            {
+                let (aggregates, logsumexp) = (copy(aggregates), copy(logsumexp));
+                self.layers.insert(layer, History { aggregates, logsumexp, ages: ages.to_vec() });
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,132 @@
+//! What the strategies share in which all ranks compute one batch together, layer by layer, and gradients are summed.
+
+use super::{EpochOutcome, STRATEGIES};
+use crate::batch::Loading;
+use crate::boundary::{Boundary, Memory};
+use crate::home::Home;
+use crate::model::Pass;
+use crate::run::{RunConfig, Task};
+use crate::view::Layout;
+use crate::worker::{TargetLabels, Worker};
+use crate::{Error, Result, memory};
+use archipelago_comm::Phase;
+use std::sync::Arc;
+
+/// Refuses what belongs to batches: embeddings are pulled before a step and pushed after it, and so are links.
+pub(super) fn check(config: &RunConfig, _: u32) -> Result<()> {
+    let name = &config.strategy.name;
+    let refused = |key: &str, message: String| {
+        let able = STRATEGIES.iter().filter(|entry| !entry.behavior.global_batch);
+        let able: Vec<String> = able.map(|entry| format!("`{}`", entry.name)).collect();
+        let hint = format!("strategies that can: {}", able.join(", "));
+        Err(Error::config(config.place(key), key, message).with_hint(hint))
+    };
+    if config.train.task == Task::Link {
+        return refused("train.task", format!("expected `node` with strategy `{name}`, found `link`"));
+    }
+    match config.model.embedding {
+        0 => Ok(()),
+        width => refused("model.embedding", format!("expected 0 with strategy `{name}`, found `{width}`")),
+    }
+}
+
+/// One rank's share of every step, and what carries rows to and from the others.
+pub(super) struct SharedBatch<B> {
+    /// What crosses part borders.
+    pub boundary: B,
+    labels: TargetLabels,
+    home: Option<Home>,
+    /// The layers of a step, where they are not the worker's.
+    layers: Option<Vec<Arc<Layout>>>,
+}
+
+/// Where a step stands: epoch and step in the run, from 1, and round in the epoch, from 0.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Moment {
+    pub epoch: u64,
+    pub step: u64,
+    pub round: u64,
+}
+
+impl<B: Boundary> SharedBatch<B> {
+    /// Steps that cross `boundary`.
+    pub fn new(worker: &Worker, boundary: B) -> Self {
+        let labels = TargetLabels::of(&worker.part, &worker.order[..worker.targets]);
+        Self { boundary, labels, home: None, layers: None }
+    }
+
+    /// The same with the first layer's halo at home: its rows never cross again.
+    pub fn at_home(worker: &Worker, boundary: B) -> Result<Self> {
+        let home = Home::bring(worker)?;
+        let layers = home.as_ref().map(|home| {
+            let first = std::iter::once(Arc::clone(&home.layout));
+            first.chain(worker.layers.iter().skip(1).cloned()).collect()
+        });
+        Ok(Self { home, layers, ..Self::new(worker, boundary) })
+    }
+
+    /// An epoch of one step on all rows.
+    pub fn epoch(&mut self, worker: &mut Worker, epoch: u64, step: u64) -> Result<EpochOutcome> {
+        let loss = self.step(worker, None, Moment { epoch, step: step + 1, round: 0 })?;
+        Ok(EpochOutcome { loss, steps: 1, loading: Loading::default(), toll: self.boundary.toll() })
+    }
+
+    /// One step over `thinned` layers, or else over all rows; returns this rank's share of the mean loss.
+    pub fn step(
+        &mut self,
+        worker: &mut Worker,
+        thinned: Option<&[Arc<Layout>]>,
+        moment: Moment,
+    ) -> Result<f64> {
+        let Moment { epoch, step, round } = moment;
+        worker.comm.enter(Phase { epoch: epoch as usize, step: step as usize, layer: 0, what: "step" });
+        worker.tape.begin_step(worker.config.train.seed, epoch as usize, round as usize);
+        self.boundary.begin(epoch, step);
+        let scores = self.forward(worker, thinned)?;
+        let weight = worker.loss_weight(worker.all_targets);
+        let loss = worker.tape.loss(scores, self.labels.goal(), weight);
+        worker.tape.backward(&mut self.boundary)?;
+        worker.update(epoch, step)?;
+        Ok(loss)
+    }
+
+    /// Scores of the targets, with dropout and a record of what was done if the tape is training.
+    pub fn forward(
+        &mut self,
+        worker: &mut Worker,
+        thinned: Option<&[Arc<Layout>]>,
+    ) -> Result<crate::tape::Var> {
+        let layouts = thinned.or(self.layers.as_deref()).unwrap_or(&worker.layers);
+        let tape = &mut worker.tape;
+        let inputs = layouts.first().map_or(worker.targets, |layout| layout.block.local);
+        let (input, statics) = match &self.home {
+            Some(home) => (tape.constant(&home.input, inputs), None),
+            None => (tape.constant(&worker.statics.features, inputs), Some(&mut worker.statics)),
+        };
+        let pass = Pass { layouts, input, statics, keep_embeddings: false };
+        Ok(worker.model.forward(tape, &mut self.boundary, pass)?.output)
+    }
+
+    /// Bytes that are kept from step to step.
+    pub fn kept_bytes(&self, worker: &Worker) -> u64 {
+        let order = self.boundary.order();
+        let layers = worker.layers.iter().enumerate();
+        let layers =
+            layers.filter(|(layer, _)| *layer > 0 || !(worker.first_is_static() || self.home.is_some()));
+        let kept = layers.map(|(layer, layout)| {
+            let (width, heads) = memory::aggregated(worker, layer, order);
+            self.boundary.kept_numbers(layout, width, heads) as u64
+        });
+        4 * kept.sum::<u64>() + self.home.as_ref().map_or(0, |home| home.bytes() as u64)
+    }
+
+    /// What a resumed run needs.
+    pub fn save(&mut self) -> Result<Memory> {
+        self.boundary.save()
+    }
+
+    /// Takes what [`save`](Self::save) gave.
+    pub fn restore(&mut self, memory: &Memory) -> Result<()> {
+        self.boundary.restore(memory)
+    }
+}

@@ -1,0 +1,102 @@
+//! One layer of one step on one rank: who sends to whom, what the rows stand for, which of them cross.
+
+use super::thin::Thinned;
+use archipelago_graph::Block;
+use std::sync::{Arc, OnceLock};
+
+/// A block together with what its rows stand for. Made once per block, shared by all operations on it.
+#[derive(Debug)]
+pub struct Layout {
+    /// Who sends to whom.
+    pub block: Arc<Block>,
+    /// Original id of each source row, local rows first.
+    pub nodes: Arc<Vec<u64>>,
+    /// Weighted in-degree of each source row in the whole graph, self-loops that a model adds not counted.
+    pub degrees: Vec<f32>,
+    /// Which rows go where.
+    pub routes: Routes,
+    /// What was left out, where this is a layout with fewer edges than its layer has.
+    pub thinned: Option<Thinned>,
+    pub(super) means: OnceLock<Arc<Vec<f32>>>,
+    pub(super) symmetric: OnceLock<Symmetric>,
+    own: OnceLock<Vec<f32>>,
+}
+
+/// Which local rows other ranks read, and where halo rows come from.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Routes {
+    /// For each rank: the local rows that it reads, in the order in which it expects them.
+    pub send: Vec<Vec<u32>>,
+    /// For each rank: how many halo rows it owns. They are numbered rank by rank.
+    pub receive: Vec<usize>,
+}
+
+/// Factors of the symmetric normalisation of GCN.
+#[derive(Debug)]
+pub struct Symmetric {
+    /// `1 / sqrt(1 + degree)` of each source row.
+    pub source: Vec<f32>,
+    /// The same for each target, times degree over degree-in-this-block where neighbours were sampled.
+    pub target: Arc<Vec<f32>>,
+    /// What makes `1 / (1 + degree)`, the weight of a target's own row, of `target`: what `source` is to itself.
+    pub back: Arc<Vec<f32>>,
+}
+
+impl Layout {
+    /// The layout of `block`; `nodes` and `degrees` have one entry per source row.
+    pub fn new(block: Arc<Block>, nodes: Arc<Vec<u64>>, degrees: Vec<f32>, routes: Routes) -> Self {
+        debug_assert!(nodes.len() >= block.sources() && degrees.len() == block.sources());
+        let (means, symmetric, own) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
+        Self { block, nodes, degrees, routes, thinned: None, means, symmetric, own }
+    }
+
+    /// Whether any row of this layer crosses a part border.
+    pub fn crosses(&self) -> bool {
+        self.block.halo > 0 || self.routes.send.iter().any(|rows| !rows.is_empty())
+    }
+
+    /// Factors of the mean over in-edges: 1 / sum of the weights, 0 where there are none.
+    pub fn means(&self) -> &[f32] {
+        self.shared_means()
+    }
+
+    /// The same, to be shared with layouts that leave edges out.
+    pub(super) fn shared_means(&self) -> &Arc<Vec<f32>> {
+        self.means.get_or_init(|| {
+            let inverse = |total: f32| if total > 0.0 { 1.0 / total } else { 0.0 };
+            Arc::new((0..self.block.targets).map(|row| inverse(self.weight_here(row))).collect())
+        })
+    }
+
+    /// Weight of a target's own row in GCN's normalised sum: `1 / (1 + degree)`.
+    pub fn own_weights(&self) -> &[f32] {
+        self.own.get_or_init(|| {
+            self.symmetric().source[..self.block.targets].iter().map(|scale| scale * scale).collect()
+        })
+    }
+
+    /// Factors of GCN's normalisation: `w_ji / sqrt(d_j d_i)` with `d = 1 + weighted in-degree`.
+    pub fn symmetric(&self) -> &Symmetric {
+        self.symmetric.get_or_init(|| {
+            let source: Vec<f32> = self.degrees.iter().map(|d| 1.0 / (1.0 + d).sqrt()).collect();
+            let targets = 0..self.block.targets;
+            let target = targets.clone().map(|row| source[row] * self.share_sampled(row)).collect();
+            let back = targets.map(|row| source[row] / self.share_sampled(row)).collect();
+            Symmetric { source, target: Arc::new(target), back: Arc::new(back) }
+        })
+    }
+
+    pub(super) fn weight_here(&self, row: usize) -> f32 {
+        let edges = self.block.incoming.range(row);
+        match self.block.incoming.weights.get(edges.clone()) {
+            Some(weights) if !weights.is_empty() => weights.iter().sum(),
+            _ => edges.len() as f32,
+        }
+    }
+
+    /// By how much a sampled neighbourhood must be scaled to stand for the whole one; exactly 1 for a whole one.
+    fn share_sampled(&self, row: usize) -> f32 {
+        let here = self.weight_here(row);
+        if here > 0.0 { self.degrees[row] / here } else { 1.0 }
+    }
+}
