@@ -26,6 +26,8 @@ pub enum Purpose {
     Split,
     /// Links that are not there.
     Negative,
+    /// Numbers that are rounded up or down at random.
+    Rounding,
 }
 
 /// The identity of a stream of random numbers.

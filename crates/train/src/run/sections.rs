@@ -340,6 +340,10 @@ section! {
     AgreeSection = "agree" {
         /// What the ranks share after a step
         method: String = "sum-gradients".into(),
+        /// How gradients are written on the wire; what is lost is added to the next step's
+        codec: String = "f32".into(),
+        /// Largest norm of a rank's own gradient, over sqrt of the number of ranks, before gradients are summed; 0 for no limit
+        clip_local: f64 = 0.0,
     }
 }
 

@@ -16,6 +16,7 @@ use crate::model;
 use crate::run::RunConfig;
 use crate::worker::Worker;
 use crate::{Error, Result};
+use archipelago_comm::codec::CODECS;
 
 /// What one epoch on one rank came to.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -79,8 +80,10 @@ pub const STRATEGIES: &[Entry] = &[full::ENTRY, mini::ENTRY, distdgl::ENTRY, byt
 pub fn check(config: &RunConfig, parts: u32) -> Result<&'static Entry> {
     config.check_name("strategy.name", &STRATEGIES.iter().map(|entry| entry.name).collect::<Vec<_>>())?;
     config.check_name("model.name", &model::MODELS.iter().map(|entry| entry.name).collect::<Vec<_>>())?;
+    let codecs: Vec<_> = CODECS.iter().map(|codec| codec.name).collect();
     config.check_name("exchange.codec", &["f32"])?;
     config.check_name("agree.method", &["sum-gradients"])?;
+    config.check_name("agree.codec", &codecs)?;
     config.check_name("residency.mode", &["all"])?;
     let entry = find(&config.strategy.name)?;
     (entry.check)(config, parts)?;
