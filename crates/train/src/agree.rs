@@ -129,8 +129,8 @@ struct EncodedSum {
 }
 
 impl EncodedSum {
-    /// Rows are of one width, as many for every rank, so that no slice is longer than another. The zeros that this takes
-    /// at the end are fewer than the rows.
+    /// Rows are of one width, as many for every rank, so that no slice is longer than another. The zeros that this
+    /// takes at the end are fewer than the rows.
     fn new(codec: &'static Codec, seed: u64, comm: &Comm, numbers: usize) -> Self {
         let rows = numbers.div_ceil(LONGEST_ROW).max(1).next_multiple_of(comm.size());
         let width = numbers.div_ceil(rows);

@@ -324,7 +324,7 @@ section! {
     ExchangeSection = "exchange" {
         /// Seconds after which waiting for another rank is an error
         deadline_secs: u64 = 600,
-        /// How rows are written on the wire
+        /// How rows are written on the wire (`f32`, `bf16`, `int8`); sparse and learned ones always exactly
         codec: String = "f32".into(),
         /// Share of a part's halo whose features are kept instead of pulled again (mini-batch strategies)
         cache: f64 = 0.1,
