@@ -26,8 +26,10 @@ pub enum Purpose {
     Split,
     /// Links that are not there.
     Negative,
-    /// How rows are rounded on the wire.
+    /// Numbers that are rounded up or down at random.
     Rounding,
+    /// The same for rows on the wire.
+    RowRounding,
     /// Which source nodes send in which step.
     Chunk,
     /// Which boundary nodes send in a step.

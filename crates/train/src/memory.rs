@@ -37,7 +37,7 @@ pub fn need(worker: &Worker, kept: u64) -> Result<MemoryNeed> {
         ("gradients", widest(worker)),
         ("exchange", exchange(worker)),
         ("scratch", scratch(worker)),
-        ("weights", 16 * worker.tape.parameters.count() as u64),
+        ("weights", weights(worker)),
         ("embeddings", embeddings(worker)),
         ("history", kept),
     ];
@@ -79,6 +79,12 @@ fn graph(worker: &Worker) -> u64 {
     // The mapped part: offsets, sources, ids, as far as they have been touched.
     let mapped = 16 * worker.part.owned() + 4 * worker.part.edges() + 8 * worker.part.halo().len();
     (layers + mapped) as u64
+}
+
+/// Weights with their gradients and moments, and what the exchange of gradients remembers.
+fn weights(worker: &Worker) -> u64 {
+    let remembered: usize = worker.agreement.memory().iter().map(|(_, values)| 4 * values.len()).sum();
+    (16 * worker.tape.parameters.count() + remembered) as u64
 }
 
 fn features(worker: &Worker) -> u64 {

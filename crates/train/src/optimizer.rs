@@ -70,12 +70,9 @@ impl Optimizer {
     /// One update with the gradients in `parameters`; returns their norm before clipping, which is not finite when
     /// any gradient is not (then no weight moves).
     pub fn step(&mut self, parameters: &mut Parameters, lr: f64) -> f64 {
-        let norm = gradient_norm(parameters);
+        let norm = limit_norm(parameters, self.clip_norm);
         if !norm.is_finite() {
             return norm;
-        }
-        if self.clip_norm > 0.0 && norm > self.clip_norm {
-            scale_gradients(parameters, (self.clip_norm / norm) as f32);
         }
         self.state.steps += 1;
         let adam = AdamStep::new(self.state.steps, lr);
@@ -126,8 +123,15 @@ pub fn gradient_norm(parameters: &Parameters) -> f64 {
     parameters.iter().flat_map(|p| &p.grad).map(square).sum::<f64>().sqrt()
 }
 
-fn scale_gradients(parameters: &mut Parameters, factor: f32) {
-    parameters.iter_mut().flat_map(|p| &mut p.grad).for_each(|g| *g *= factor);
+/// Scales all gradients so that their norm is at most `bound`, where that is not 0; returns their norm before. What is
+/// not finite stays as it is, for whoever looks.
+pub(crate) fn limit_norm(parameters: &mut Parameters, bound: f64) -> f64 {
+    let norm = gradient_norm(parameters);
+    if norm.is_finite() && bound > 0.0 && norm > bound {
+        let factor = (bound / norm) as f32;
+        parameters.iter_mut().flat_map(|p| &mut p.grad).for_each(|g| *g *= factor);
+    }
+    norm
 }
 
 fn shrink(parameter: &mut Parameter, share: f32) {

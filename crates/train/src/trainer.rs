@@ -305,7 +305,11 @@ impl<'a> Session<'a> {
 
     fn save(&mut self, slot: Slot) -> Result<()> {
         let embeddings = embedding::keep(&self.worker)?;
-        let memories = self.strategy.save()?.gather(&self.worker.comm)?;
+        let mut memory = self.strategy.save()?;
+        for (name, values) in self.worker.agreement.memory() {
+            memory.put(name, values);
+        }
+        let memories = memory.gather(&self.worker.comm)?;
         let (0, Some(folder)) = (self.worker.comm.rank(), &self.run.folder) else { return Ok(()) };
         let mut checkpoint = self.checkpoint();
         for (rank, memory) in memories.into_iter().flatten().enumerate() {
@@ -348,7 +352,12 @@ impl<'a> Session<'a> {
         if let Some(embeddings) = &mut self.worker.embeddings {
             embeddings.restore(&self.worker.part, checkpoint)?;
         }
-        self.strategy.restore(&Memory::read(self.worker.comm.rank(), checkpoint))?;
+        let memory = Memory::read(self.worker.comm.rank(), checkpoint);
+        self.strategy.restore(&memory)?;
+        let names: Vec<_> = self.worker.agreement.memory().iter().map(|(name, _)| *name).collect();
+        for name in names {
+            self.worker.agreement.recall(name, memory.get(name).unwrap_or_default())?;
+        }
         self.epoch = checkpoint.state.epoch;
         self.step = checkpoint.state.step;
         self.totals = checkpoint.state.totals.clone();

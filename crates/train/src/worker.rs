@@ -60,8 +60,9 @@ pub struct Worker {
     pub operators: Option<Operators>,
     /// Labelled training nodes (or links to learn from) of all ranks.
     pub all_targets: u64,
+    /// How ranks agree on gradients, and what that remembers.
+    pub agreement: SumGradients,
     schedule: Schedule,
-    agreement: SumGradients,
 }
 
 impl Worker {
@@ -102,6 +103,7 @@ impl Worker {
         let (model, parameters, buffers) = Model::build_beside(entry, shape, config.train.seed, beside);
         let links = shares.map(|shares| LinkTask::new(shares, &parameters, &config));
         let optimizer = Optimizer::new(&config.train, &parameters);
+        let agreement = SumGradients::new(&config, &comm, parameters.count())?;
         Ok(Self {
             optimizer,
             schedule: Schedule::new(&config.train),
@@ -119,7 +121,7 @@ impl Worker {
             spent: Arc::default(),
             global_batch,
             all_targets: counts[0],
-            agreement: SumGradients::default(),
+            agreement,
             comm,
             part,
             config,
@@ -144,7 +146,7 @@ impl Worker {
     /// Ends a step: sums the gradients of all ranks and moves the weights. Epochs count from 1.
     pub fn update(&mut self, epoch: u64, step: u64) -> Result<()> {
         self.comm.enter(Phase { epoch: epoch as usize, step: step as usize, layer: 0, what: "agree" });
-        self.agreement.agree(&self.comm, &mut self.tape.parameters)?;
+        self.agreement.agree(&self.comm, &mut self.tape.parameters, step)?;
         let norm = self.optimizer.step(&mut self.tape.parameters, self.schedule.lr(epoch - 1));
         match norm.is_finite() {
             true => Ok(()),

@@ -53,6 +53,7 @@ fn a_step_after_the_first_allocates_nothing() {
         &["model.name=gat", "model.heads=4", "model.attention_dropout=0.5"],
         &["model.name=gatv2", "model.heads=2"],
         &["model.name=gin", "model.input_dropout=0.2"],
+        &["model.name=gcn", "agree.codec=int8", "agree.clip_local=0.1"],
     ];
     for parts in [1, 2] {
         let cut = cut(&mut dataset, parts, "random");

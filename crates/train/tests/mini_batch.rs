@@ -445,23 +445,82 @@ fn oracle_10_features_on_the_wire_are_the_rows_that_are_neither_here_nor_kept_no
     assert_eq!((sent, loading), (feature_bytes(0, 0), Loading { cached_rows: 6, ..all }));
 }
 
-#[test]
-fn oracle_10_bytes_of_sampled_batches_follow_from_the_rows_that_are_reported() {
-    let _limit = Limit::new();
-    let mut dataset = communities(300, 2400, 5);
-    let cut = cut(&mut dataset, 4, "random");
-    let way: &[&str] = &["exchange.cache=0.0", "exchange.reuse=false", "strategy.name=bytegnn"];
+/// What an epoch of small batches sends of features, in bytes and messages, and how many rows that should be.
+fn sampled(store: &Store, codec: &str) -> (u64, u64, u64) {
+    let way: &[&str] = &["exchange.cache=0.0", "exchange.reuse=false", "strategy.name=bytegnn", codec];
     let config = config(&[COMMON, SMALL, way].concat());
-    let ranks = on_ranks(&cut.store, &config, |worker, strategy| {
+    let ranks = on_ranks(store, &config, |worker, strategy| {
         let before = worker.comm.meters()[Kind::Features];
         let loading = strategy.epoch(worker, 1, 0)?.loading;
         let sent = worker.comm.meters()[Kind::Features] - before;
         Ok((sent.bytes_sent, sent.messages_sent, loading.remote_rows))
     });
     let sum = |part: fn(&(u64, u64, u64)) -> u64| ranks.iter().map(part).sum::<u64>();
-    let (bytes, messages, rows) = (sum(|rank| rank.0), sum(|rank| rank.1), sum(|rank| rank.2));
-    assert!(rows > 0);
-    assert_eq!(bytes, 16 * messages + 4 * rows * (2 + 16));
+    (sum(|rank| rank.0), sum(|rank| rank.1), sum(|rank| rank.2))
+}
+
+#[test]
+fn oracle_10_bytes_of_sampled_batches_follow_from_the_rows_that_are_reported_and_their_codec() {
+    let _limit = Limit::new();
+    let mut dataset = communities(300, 2400, 5);
+    let cut = cut(&mut dataset, 4, "random");
+    // A row has sixteen numbers, and in the last codec a scale.
+    for (codec, numbers) in [("f32", 16 * 4), ("bf16", 16 * 2), ("int8", 16 + 4)] {
+        let (bytes, messages, rows) = sampled(&cut.store, &format!("exchange.codec={codec}"));
+        assert!(rows > 0);
+        assert_eq!(bytes, 16 * messages + rows * (2 * 4 + numbers), "{codec}");
+    }
+}
+
+#[test]
+fn oracle_10_encoded_rows_fill_up_the_last_word_of_an_answer() {
+    let _limit = Limit::new();
+    let counted = |codec: &str| counted(&["exchange.cache=0.0", "exchange.reuse=false", codec]);
+    let (exact, loading) = counted("exchange.codec=f32");
+    assert_eq!(exact, feature_bytes(4, 6));
+    // Two answers have two rows, two have one; of three numbers each.
+    let facts = 4 * (4 * 4 + 6 * 2);
+    assert_eq!(counted("exchange.codec=bf16"), ((facts + 2 * 12 + 2 * 8, 4), loading));
+    assert_eq!(counted("exchange.codec=int8"), ((facts + 6 * (4 + 4), 4), loading));
+}
+
+#[test]
+fn what_a_codec_does_to_a_row_does_not_depend_on_how_it_came() {
+    let _limit = Limit::new();
+    let cut = cut(&mut communities(300, 2400, 5), 3, "random");
+    let fixed: &[&str] = &["model.name=sage", "strategy.name=distdgl", "train.epochs=6"];
+    let ended = |sets: &[&str]| ending(&cut.store, &[COMMON, SMALL, fixed, sets].concat());
+    let (exact_weights, exact_loss, _) = ended(&[]);
+    for codec in ["exchange.codec=bf16", "exchange.codec=int8"] {
+        let expected = ended(&[codec]);
+        assert_ne!(expected.0, exact_weights, "{codec} rounds nothing");
+        let off = (expected.1 - exact_loss).abs() / exact_loss;
+        assert!(off < 0.02, "{codec}: loss {}, exactly {exact_loss}", expected.1);
+        let ways: &[&[&str]] = &[
+            &["exchange.cache=0.0"],
+            &["exchange.cache=1.0"],
+            &["exchange.reuse=false", "train.threads=3"],
+            &["strategy.name=bytegnn", "train.prefetch=5", "train.threads=1"],
+        ];
+        for way in ways {
+            assert_eq!(ended(&[*way, &[codec]].concat()), expected, "{codec} with {way:?}");
+        }
+    }
+}
+
+#[test]
+fn a_codec_leaves_sparse_features_and_nodes_without_features_as_they_are() {
+    let _limit = Limit::new();
+    let plain = Dataset { features: Features::None, ..communities(300, 2400, 5) };
+    for mut dataset in [with_sparse_features(communities(300, 2400, 5)), plain] {
+        let cut = cut(&mut dataset, 3, "random");
+        let ended =
+            |codec: &str| ending(&cut.store, &[COMMON, SMALL, &["strategy.name=distdgl", codec]].concat());
+        let expected = ended("exchange.codec=f32");
+        for codec in ["exchange.codec=bf16", "exchange.codec=int8"] {
+            assert_eq!(ended(codec), expected, "{codec}");
+        }
+    }
 }
 
 #[test]

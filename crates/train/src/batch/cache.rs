@@ -43,10 +43,10 @@ impl Cache {
         let asked = comm.all_to_all(asked, Kind::Control)?;
         let given = asked.iter().map(|rows| {
             let mut words = vec![0; form.words(features, rows)];
-            form.write(part, features, rows, &mut words);
-            words
+            form.write(part, features, rows, &mut words)?;
+            Ok(words)
         });
-        let given = comm.all_to_all(given.collect(), Kind::Features)?;
+        let given = comm.all_to_all(given.collect::<Result<_>>()?, Kind::Features)?;
         let read = given.into_iter().zip(counts);
         let sets = read.map(|(words, count)| RowSet::read(Words::Owned(words), form, count));
         Ok(Self { sets: sets.collect::<Result<_>>()?, places })

@@ -5,7 +5,7 @@
 
 use super::cache::Cache;
 use super::operators::Operators;
-use super::rows::{RowForm, form_of};
+use super::rows::RowForm;
 use super::wire::{Head, TAG, What, garbled};
 use crate::feature::Scaled;
 use crate::ops::Pool;
@@ -48,16 +48,16 @@ impl<T: Default> Spare<T> {
 }
 
 impl Ground {
-    /// What `part` offers; `cache` holds rows of other parts.
+    /// What `part` offers, in rows of this `form`; `cache` holds rows of other parts.
     pub fn new(
         part: Arc<Part>,
         originals: Arc<Vec<u64>>,
         config: Arc<RunConfig>,
         operators: Operators,
         pool: Pool,
+        form: RowForm,
         cache: Cache,
     ) -> Self {
-        let form = form_of(&part);
         Self {
             part,
             originals,
@@ -129,7 +129,8 @@ impl Ground {
                     told_weights[place] = weights[edge as usize].to_bits();
                 }
             }
-        });
+            Ok(())
+        })?;
         self.give_back(pieces);
         Ok(comm.send(to, TAG, Kind::Control, frame)?)
     }
@@ -139,9 +140,8 @@ impl Ground {
         self.check_rows(rows)?;
         let features = self.features();
         let words = self.form.words(&features, rows);
-        let frame = Head { what: What::Rows, ..head }.frame(comm, words, |words| {
-            self.form.write(&self.part, &features, rows, words);
-        });
+        let frame = Head { what: What::Rows, ..head }
+            .frame(comm, words, |words| self.form.write(&self.part, &features, rows, words))?;
         Ok(comm.send(to, TAG, Kind::Features, frame)?)
     }
 

@@ -38,6 +38,7 @@ use items::{Items, Seeded};
 use launcher::{Ahead, Launcher};
 use negative::NodeSpace;
 use operators::Operators;
+use rows::RowForm;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -159,10 +160,11 @@ impl Batches {
         let kept = (config.exchange.cache * part.halo().len() as f64).round() as usize;
         let kept = cache::hottest(part, &worker.starting_rows(), &config.train.fanouts, kept);
         let features = Scaled::of(part, config.data.features);
-        let cache = Cache::fill(comm, part, &features, rows::form_of(part), &kept)?;
+        let form = RowForm::of(part, config)?;
+        let cache = Cache::fill(comm, part, &features, form, &kept)?;
         let (part, config) = (Arc::clone(part), Arc::clone(config));
         let originals = Arc::clone(&worker.originals);
-        let ground = Ground::new(part, originals, config, operators, worker.tape.pool.clone(), cache);
+        let ground = Ground::new(part, originals, config, operators, worker.tape.pool.clone(), form, cache);
         let size = ground.config.train.batch_size;
         Ok(Self {
             ground,

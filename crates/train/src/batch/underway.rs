@@ -362,7 +362,7 @@ impl Underway {
             for place in &self.places[range] {
                 // SAFETY: rows are different, and none of them is owned.
                 let slot = unsafe { shared.part(place.row as usize * width, width) };
-                slot.copy_from_slice(sources.dense(place, width));
+                sources.copy_dense(place, slot);
             }
         });
         Input::Dense(Arc::new(Matrix { rows: nodes.len(), cols: width, values: values.into() }))
@@ -434,11 +434,11 @@ impl<'a> Sources<'a> {
         }
     }
 
-    fn dense(&self, place: &Place, width: usize) -> &'a [f32] {
+    fn copy_dense(&self, place: &Place, slot: &mut [f32]) {
         match self.of(place) {
-            Source::Set(set) => set.dense(place.at as usize, width),
-            Source::Table(table) => table.dense(place.at as usize),
-            Source::Nothing => &[],
+            Source::Set(set) => set.copy_dense(place.at as usize, slot),
+            Source::Table(table) => slot.copy_from_slice(table.dense(place.at as usize)),
+            Source::Nothing => {}
         }
     }
 

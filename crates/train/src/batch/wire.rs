@@ -58,17 +58,25 @@ impl Head {
     }
 
     /// A message of this head and `words` more, to be filled by `fill`.
-    pub fn frame(self, comm: &Comm, words: usize, fill: impl FnOnce(&mut [u32])) -> Frame {
+    pub fn frame(
+        self,
+        comm: &Comm,
+        words: usize,
+        fill: impl FnOnce(&mut [u32]) -> Result<()>,
+    ) -> Result<Frame> {
         let mut frame = comm.frame(4 * (HEAD + words));
         let (head, rest) = frame.values_mut::<u32>().split_at_mut(HEAD);
         head.copy_from_slice(&[self.what as u32, self.step, self.hop, self.count]);
-        fill(rest);
-        frame
+        fill(rest)?;
+        Ok(frame)
     }
 
     /// Sends a message of this head and `words`.
     pub fn send(self, comm: &Comm, to: usize, words: &[u32]) -> Result<()> {
-        let frame = self.frame(comm, words.len(), |rest| rest.copy_from_slice(words));
+        let frame = self.frame(comm, words.len(), |rest| {
+            rest.copy_from_slice(words);
+            Ok(())
+        })?;
         Ok(comm.send(to, TAG, Kind::Control, frame)?)
     }
 }

@@ -50,7 +50,7 @@ pub(super) fn wanted_by_reader(layout: &Layout) -> impl Iterator<Item = (usize, 
 impl Ferry {
     /// Sends on the tags of `stream`, as `codec` writes; `seed` is that of the run.
     pub fn new(comm: Rc<Comm>, stream: Tag, codec: &str, seed: u64) -> Result<Self> {
-        let seed = Key::new(seed, Purpose::Rounding);
+        let seed = Key::new(seed, Purpose::RowRounding);
         let codec = Codec::named(codec)?;
         Ok(Self { comm, rows: 0, codec, stream, seed, step: seed, decoded: Vec::new() })
     }

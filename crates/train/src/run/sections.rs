@@ -404,7 +404,7 @@ section! {
     ExchangeSection = "exchange" {
         /// Seconds after which waiting for another rank is an error
         deadline_secs: u64 = 600,
-        /// How rows are written on the wire
+        /// How rows are written on the wire (`f32`, `bf16`, `int8`); sparse and learned ones always exactly
         codec: String = "f32".into(),
         /// Share of a part's halo whose features are kept instead of pulled again (mini-batch strategies)
         cache: f64 = 0.1,
@@ -448,6 +448,10 @@ section! {
     AgreeSection = "agree" {
         /// What the ranks share after a step
         method: String = "sum-gradients".into(),
+        /// How gradients are written on the wire; what is lost is added to the next step's
+        codec: String = "f32".into(),
+        /// Largest norm of a rank's own gradient, over sqrt of the number of ranks, before gradients are summed; 0 for no limit
+        clip_local: f64 = 0.0,
     }
 }
 

@@ -160,6 +160,7 @@ fn values_out_of_range_are_refused_by_key() {
         "train.momentum=1",
         "train.weight_decay=-1",
         "train.clip_norm=-1",
+        "agree.clip_local=-1",
         "train.step_every=0",
         "train.step_factor=0",
         "train.min_lr=1",

@@ -62,6 +62,7 @@ impl RunConfig {
             ("train.momentum", (0.0..1.0).contains(&train.momentum), SHARE),
             ("train.weight_decay", amount(train.weight_decay), "0 or more"),
             ("train.clip_norm", amount(train.clip_norm), "0 (off) or a number above"),
+            ("agree.clip_local", amount(self.agree.clip_local), "0 (off) or a number above"),
             ("train.step_every", train.step_every > 0, "1 epoch or more"),
             (
                 "train.step_factor",

@@ -105,8 +105,10 @@ pub const STRATEGIES: &[Entry] = &[
 pub fn check(config: &RunConfig, parts: u32) -> Result<&'static Entry> {
     config.check_name("strategy.name", &STRATEGIES.iter().map(|entry| entry.name).collect::<Vec<_>>())?;
     config.check_name("model.name", &model::MODELS.iter().map(|entry| entry.name).collect::<Vec<_>>())?;
-    config.check_name("exchange.codec", &CODECS.iter().map(|codec| codec.name).collect::<Vec<_>>())?;
+    let codecs: Vec<_> = CODECS.iter().map(|codec| codec.name).collect();
+    config.check_name("exchange.codec", &codecs)?;
     config.check_name("agree.method", &["sum-gradients"])?;
+    config.check_name("agree.codec", &codecs)?;
     config.check_name("residency.mode", &["all"])?;
     let entry = find(&config.strategy.name)?;
     (entry.check)(config, parts)?;
