@@ -10,49 +10,19 @@ use archipelago_graph::partition::PARTITIONERS;
 use archipelago_graph::{Dataset, Store};
 use archipelago_train::Run;
 use archipelago_train::checkpoint::{Checkpoint, Slot};
-use archipelago_train::parameters::{Parameter, Parameters};
+use archipelago_train::parameters::Parameter;
 use archipelago_train::run::RunConfig;
 use common::{
-    TempStore, assert_resumes, communities, config, cut, on_ranks, reference, reference_graph,
-    relative_difference, train,
+    MODELS, TempStore, after_steps, assert_resumes, communities, config, cut, gradients, on_ranks, reference,
+    reference_graph, relative_difference, train,
 };
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-
-/// Every model, with and without what can stand around its layers.
-const MODELS: &[&[&str]] = &[
-    &["model.name=gcn"],
-    &["model.name=sage"],
-    &["model.name=sage", "model.aggregator=sum", "model.norm=layer"],
-    &["model.name=sage", "model.aggregator=max"],
-    &["model.name=gat", "model.heads=4", "model.activation=elu", "model.attention_dropout=0.3"],
-    &["model.name=gat", "model.output_heads=2", "model.self_loops=false"],
-    &["model.name=gatv2", "model.heads=2", "model.attention_dropout=0.2"],
-    &["model.name=gin", "model.norm=batch"],
-    &["model.name=gcn", "model.norm=batch", "model.residual=true", "model.layers=3"],
-    &["model.name=gcn", "model.layers=1"],
-    &["model.name=sage", "model.input_dropout=0.4", "model.layers=3", "model.hidden=24"],
-];
 
 const COMMON: &[&str] = &["model.hidden=16", "train.threads=2", "train.epochs=3", "train.eval_every=3"];
 
 fn settings(model: &[&str]) -> Arc<RunConfig> {
     config(&[COMMON, model].concat())
-}
-
-/// Weights, gradients and losses after `epochs` steps; equal on all ranks, or the test fails.
-fn after_steps(store: &Store, config: &Arc<RunConfig>, epochs: u64) -> (Parameters, Vec<f64>) {
-    let mut ranks = on_ranks(store, config, |worker, strategy| {
-        let losses = (1..=epochs).map(|epoch| strategy.epoch(worker, epoch, epoch - 1).map(|o| o.loss));
-        let losses = losses.collect::<Result<Vec<f64>, _>>()?;
-        Ok((worker.tape.parameters.clone(), losses))
-    });
-    let (parameters, mut losses) = ranks.swap_remove(0);
-    for (other, shares) in &ranks {
-        assert_eq!(&parameters, other, "ranks differ after a step");
-        losses.iter_mut().zip(shares).for_each(|(loss, share)| *loss += share);
-    }
-    (parameters, losses)
 }
 
 #[test]
@@ -97,10 +67,6 @@ fn equals_one_part(one: &Store, cuts: &[(u32, &str, TempStore)], config: &Arc<Ru
             assert!(values < 1e-5, "{place}: {} off by {values:e}", found.name);
         }
     }
-}
-
-fn gradients(parameters: &Parameters) -> Vec<f32> {
-    parameters.iter().flat_map(|parameter| parameter.grad.iter().copied()).collect()
 }
 
 #[test]

@@ -17,9 +17,9 @@ use std::rc::Rc;
 pub(super) struct Ferry {
     /// Its voice.
     pub comm: Rc<Comm>,
-    /// Rows sent so far.
-    pub rows: u64,
+    rows: u64,
     codec: &'static Codec,
+    exact: &'static Codec,
     stream: Tag,
     seed: Key,
     step: Key,
@@ -51,8 +51,8 @@ impl Ferry {
     /// Sends on the tags of `stream`, as `codec` writes; `seed` is that of the run.
     pub fn new(comm: Rc<Comm>, stream: Tag, codec: &str, seed: u64) -> Result<Self> {
         let seed = Key::new(seed, Purpose::RowRounding);
-        let codec = Codec::named(codec)?;
-        Ok(Self { comm, rows: 0, codec, stream, seed, step: seed, decoded: Vec::new() })
+        let (codec, exact) = (Codec::named(codec)?, Codec::named("f32")?);
+        Ok(Self { comm, rows: 0, codec, exact, stream, seed, step: seed, decoded: Vec::new() })
     }
 
     /// Rounds as in this step from now on.
@@ -63,6 +63,11 @@ impl Ferry {
     /// Rows sent since the last call.
     pub fn take_rows(&mut self) -> u64 {
         std::mem::take(&mut self.rows)
+    }
+
+    /// How rows are written. What crosses once serves evaluation, too: every bit of it does.
+    fn codec(&self, crossing: Crossing) -> &'static Codec {
+        if crossing.fixed { self.exact } else { self.codec }
     }
 
     fn tag(&self, crossing: Crossing, back: bool) -> Tag {
@@ -105,7 +110,7 @@ impl Ferry {
         back: bool,
         rows: impl ExactSizeIterator<Item = (&'a [f32], u64)>,
     ) -> Result<()> {
-        let (codec, width) = (self.codec, crossing.width);
+        let (codec, width) = (self.codec(crossing), crossing.width);
         self.rows += rows.len() as u64;
         let mut frame = self.comm.frame(codec.bytes(rows.len(), width));
         if codec.exact {
@@ -133,7 +138,7 @@ impl Ferry {
             true => Ok(()),
             false => Err(Error::from(archipelago_comm::Error::Length {
                 what: format!("rows of layer {} from rank {peer}", crossing.layer),
-                expected: self.codec.bytes(into.len() / crossing.width, crossing.width),
+                expected: self.codec(crossing).bytes(into.len() / crossing.width, crossing.width),
                 found: 0,
             })),
         }
@@ -145,7 +150,7 @@ impl Ferry {
         if frame.is_empty() {
             return Ok(false);
         }
-        self.codec.decode(frame.bytes(), crossing.width, into)?;
+        self.codec(crossing).decode(frame.bytes(), crossing.width, into)?;
         Ok(true)
     }
 

@@ -72,9 +72,20 @@ pub enum Own {
     Kept {
         /// The rows.
         rows: Arc<Matrix>,
-        /// Whether their gradient goes to the rows of this step nevertheless.
-        passes: bool,
+        /// What the rows of this step get of their gradient.
+        gradient: Passing,
     },
+}
+
+/// What gradient goes to the rows of this step from rows that a layer read in their place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Passing {
+    /// All of it.
+    All,
+    /// Zeros: the rows of other ranks may get some, and all ranks must make the same exchanges.
+    Zero,
+    /// None, nor do the rows of any other rank.
+    None,
 }
 
 /// What crosses part borders before and after the local work of a layer.
@@ -132,7 +143,7 @@ pub trait Boundary {
     fn depart_back(&mut self, crossing: Crossing, layout: &Layout, halo: &[f32]) -> Result<()>;
 
     /// Adds what other ranks computed to the gradients of the local `rows`, in rank order. Not called in a layer that
-    /// read [`Own::Kept`] rows whose gradient does not pass.
+    /// read [`Own::Kept`] rows whose gradient is not passed on.
     fn arrive_back(&mut self, crossing: Crossing, layout: &Layout, rows: &mut [f32]) -> Result<()>;
 
     /// Replaces `values` by their sum over all ranks, in rank order: for statistics over all rows of a layer.

@@ -24,7 +24,7 @@
 
 use super::exact::ROWS;
 use super::ferry::{Ferry, add_rows, halo_by_owner, wanted_by_reader};
-use super::{Boundary, Crossing, Memory, Order, Own, Toll};
+use super::{Boundary, Crossing, Memory, Order, Own, Passing, Toll};
 use crate::Result;
 use crate::run::{Backward, Broadcast, OwnBlock, RunConfig, Staleness};
 use crate::tape::{Buffer, Matrix, Values};
@@ -255,7 +255,12 @@ impl Boundary for Stale {
         let (rule, epoch, rank) = (self.rule, self.epoch, self.ferry.comm.rank());
         let reads_stale = self.own_block == OwnBlock::Stale;
         let keeps = reads_stale || matches!(rule, Rule::Change(_));
-        let passes = self.goes_straight();
+        // With the first rule all ranks skip together; with the others some may send.
+        let gradient = match (self.goes_straight(), rule) {
+            (true, _) => Passing::All,
+            (false, Rule::Epochs(_)) => Passing::None,
+            (false, _) => Passing::Zero,
+        };
         let held = self.held(crossing.layer);
         let own = held.own.as_ref().map_or(&[][..], |own| &own.values);
         held.active = rule.is_due(epoch, held.own_version, rank, || change(rows, own));
@@ -267,7 +272,7 @@ impl Boundary for Stale {
                 }
                 Ok(Own::Fresh)
             }
-            (false, Some(own)) if reads_stale => Ok(Own::Kept { rows: Arc::clone(own), passes }),
+            (false, Some(own)) if reads_stale => Ok(Own::Kept { rows: Arc::clone(own), gradient }),
             (false, _) => Ok(Own::Fresh),
         }
     }

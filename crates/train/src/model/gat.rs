@@ -13,7 +13,7 @@ pub(super) const ENTRY: Entry = Entry {
     name: "gat",
     summary: "multi-head attention over neighbours",
     paper: "Veličković et al., ICLR 2018",
-    reads: Reads::Transformed,
+    reads: |_| Reads::Transformed,
     build: |shape| Box::new(Gat { shape: shape.clone() }),
 };
 

@@ -13,7 +13,7 @@ pub(super) const ENTRY: Entry = Entry {
     name: "gatv2",
     summary: "attention scored by both ends together",
     paper: "Brody et al., ICLR 2022",
-    reads: Reads::Transformed,
+    reads: |_| Reads::Transformed,
     build: |shape| Box::new(GatV2 { shape: shape.clone() }),
 };
 

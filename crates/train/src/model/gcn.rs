@@ -13,7 +13,7 @@ pub(super) const ENTRY: Entry = Entry {
     name: "gcn",
     summary: "graph convolution, symmetrically normalised",
     paper: "Kipf & Welling, ICLR 2017",
-    reads: Reads::Aggregate(Verb::Symmetric),
+    reads: |_| Reads::Aggregate(Verb::Symmetric),
     build: |shape| Box::new(Gcn { input: shape.input, output: shape.output }),
 };
 

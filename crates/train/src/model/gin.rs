@@ -12,7 +12,7 @@ pub(super) const ENTRY: Entry = Entry {
     name: "gin",
     summary: "sum of neighbours through a two-layer perceptron",
     paper: "Xu et al., ICLR 2019",
-    reads: Reads::AggregateAndOwn,
+    reads: |_| Reads::AggregateAndOwn,
     build: |shape| Box::new(Gin { input: shape.input, inner: shape.inner, output: shape.output }),
 };
 

@@ -118,6 +118,8 @@ pub enum Reads {
     Aggregate(Verb),
     /// Their aggregate and each node's own row.
     AggregateAndOwn,
+    /// Every row, as it is.
+    Rows,
     /// Every row, transformed; the transformed rows are kept for the backward pass.
     Transformed,
 }
@@ -130,8 +132,8 @@ pub struct Entry {
     pub summary: &'static str,
     /// Where it comes from.
     pub paper: &'static str,
-    /// How its first layer reads node features.
-    pub reads: Reads,
+    /// How its first layer reads node features, if it pools its neighbours like this.
+    pub reads: fn(Aggregator) -> Reads,
     /// Makes one layer of it.
     pub build: fn(&LayerShape) -> Box<dyn Layer>,
 }

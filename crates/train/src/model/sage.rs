@@ -13,7 +13,10 @@ pub(super) const ENTRY: Entry = Entry {
     name: "sage",
     summary: "own row and pooled neighbours (aggregator: mean, sum or max)",
     paper: "Hamilton et al., NeurIPS 2017",
-    reads: Reads::AggregateAndOwn,
+    reads: |aggregator| match aggregator {
+        Aggregator::Mean | Aggregator::Sum => Reads::AggregateAndOwn,
+        Aggregator::Max => Reads::Rows,
+    },
     build: |shape| Box::new(Sage { shape: shape.clone() }),
 };
 

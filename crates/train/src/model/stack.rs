@@ -150,12 +150,13 @@ impl Model {
             .enumerate()
             .map(|(index, layer)| Stage::new(layer, &shape, index, &parameters, &buffers))
             .collect();
-        (Self { shape, reads: entry.reads, stages }, parameters, buffers)
+        (Self { reads: (entry.reads)(shape.aggregator), shape, stages }, parameters, buffers)
     }
 
     /// Whether its first layer aggregates static dense features, which is then done once.
     pub fn aggregates_input(&self) -> bool {
-        self.reads != Reads::Transformed && self.shape.input_dropout == 0.0
+        let aggregates = matches!(self.reads, Reads::Aggregate(_) | Reads::AggregateAndOwn);
+        aggregates && self.shape.input_dropout == 0.0
     }
 
     /// Whether layers keep their transformed rows for the backward pass, as attention does.

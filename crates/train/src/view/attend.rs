@@ -177,7 +177,7 @@ impl Op for Attended {
         }
         let mut rows = tape.arena.take(block.local * width);
         read.sources(tape, 0..block.local, &mut rows, &mut target_scores);
-        if !self.sources.passes {
+        if !self.sources.passes() {
             rows.fill(0.0);
         }
         tape.with_weight_gradient(self.target, |tape, weight_gradient| {
@@ -186,7 +186,7 @@ impl Op for Attended {
             let first = &mut rows[..block.targets * width];
             head_scores_backward(&tape.pool, z, weight, heads, &target_scores, first, weight_gradient);
         });
-        if crosses && self.sources.passes {
+        if crosses && self.sources.passes() {
             boundary.arrive_back(self.crossing, &self.layout, &mut rows)?;
         }
         for buffer in [gradient, packed, target_scores] {

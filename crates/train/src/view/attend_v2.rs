@@ -137,16 +137,17 @@ impl Op for AttendedV2 {
             let targets = block.targets;
             gatv2_backward_targets(&tape.pool, &job, &packed, &gradient, targets, &mut right, weight);
         });
-        if crosses && self.left.passes {
+        if crosses && self.left.passes() {
             boundary.arrive_back(self.crossing, &self.layout, &mut rows)?;
         }
         for buffer in [gradient, packed, halo, logsumexp] {
             tape.arena.give(buffer);
         }
-        match self.left.passes {
+        match self.left.passes() {
             true => tape.put_gradient(self.left.rows, rows),
             false => tape.arena.give(rows),
         }
+        self.left.settle(tape);
         tape.put_gradient(self.right, right);
         Ok(())
     }

@@ -163,7 +163,7 @@ impl Op for Gathered {
             boundary.depart_back(self.crossing, &self.layout, &halo)?;
             tape.arena.give(halo);
         }
-        if self.sources.passes {
+        if self.sources.passes() {
             let (mut rows, accumulate) = tape.gradient_buffer(self.sources.rows);
             kernel(&tape.pool, &graph, upstream, Targets::All(block.local), &mut rows, accumulate);
             if remembers && self.verb == Verb::Symmetric {
@@ -174,6 +174,7 @@ impl Op for Gathered {
             }
             tape.put_gradient(self.sources.rows, rows);
         }
+        self.sources.settle(tape);
         tape.arena.give(gradient);
         scaled.into_iter().for_each(|buffer| tape.arena.give(buffer));
         Ok(())

@@ -70,7 +70,7 @@ impl Op for Maximum {
             boundary.depart_back(self.crossing, &self.layout, &halo)?;
             tape.arena.give(halo);
         }
-        if self.sources.passes {
+        if self.sources.passes() {
             let (mut rows, accumulate) = tape.gradient_buffer(self.sources.rows);
             gather_max_backward(&tape.pool, &won, Targets::All(block.local), &mut rows, accumulate);
             if crosses {
@@ -78,6 +78,7 @@ impl Op for Maximum {
             }
             tape.put_gradient(self.sources.rows, rows);
         }
+        self.sources.settle(tape);
         tape.arena.give(gradient);
         tape.arena.give(winner);
         Ok(())

@@ -15,7 +15,7 @@ pub use layout::{Layout, Routes, Symmetric};
 pub use thin::{Scales, Thinned, Thinning};
 
 use crate::Result;
-use crate::boundary::{Boundary, Crossing, Order, Own};
+use crate::boundary::{Boundary, Crossing, Order, Own, Passing};
 use crate::ops::attention::{EdgeDropout, Loops};
 use crate::parameters::ParameterId;
 use crate::tape::{Buffer, Input, Matrix, Tape, Var};
@@ -105,8 +105,26 @@ struct Sources {
     rows: Var,
     /// What is read in their place: themselves, or an earlier version of them.
     read: Var,
-    /// Whether gradients go to them.
-    passes: bool,
+    /// What they get of the gradient.
+    gradient: Passing,
+}
+
+impl Sources {
+    /// Whether the gradient of what is read goes to the rows of this step.
+    fn passes(&self) -> bool {
+        self.gradient == Passing::All
+    }
+
+    /// Gives the rows of this step the zeros that are theirs where they get nothing else.
+    fn settle(&self, tape: &mut Tape) {
+        if self.gradient == Passing::Zero && tape.needs_gradient(self.rows) {
+            let (mut zeros, accumulate) = tape.gradient_buffer(self.rows);
+            if !accumulate {
+                zeros.fill(0.0);
+            }
+            tape.put_gradient(self.rows, zeros);
+        }
+    }
 }
 
 /// One layer of one step, as a model sees it.
@@ -210,10 +228,10 @@ impl View<'_> {
         let crossing = self.crossing(rows);
         let count = self.tape.rows(rows);
         match self.boundary.own(crossing, self.tape.value(rows))? {
-            Own::Fresh => Ok(Sources { rows, read: rows, passes: true }),
-            Own::Kept { rows: kept, passes } => {
+            Own::Fresh => Ok(Sources { rows, read: rows, gradient: Passing::All }),
+            Own::Kept { rows: kept, gradient } => {
                 let read = self.tape.constant(&Input::Dense(kept), count);
-                Ok(Sources { rows, read, passes })
+                Ok(Sources { rows, read, gradient })
             }
         }
     }

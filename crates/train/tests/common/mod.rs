@@ -11,6 +11,7 @@ use archipelago_graph::{PartId, Store};
 use archipelago_train::checkpoint::{Checkpoint, Slot};
 use archipelago_train::event::{Event, Observer};
 use archipelago_train::ops::Pool;
+use archipelago_train::parameters::Parameters;
 use archipelago_train::run::RunConfig;
 use archipelago_train::strategy::{self, Strategy};
 use archipelago_train::worker::Worker;
@@ -25,6 +26,21 @@ use tempfile::TempDir;
 
 #[path = "../../src/reference.rs"]
 pub mod reference;
+
+/// Every model, with and without what can stand around its layers.
+pub const MODELS: &[&[&str]] = &[
+    &["model.name=gcn"],
+    &["model.name=sage"],
+    &["model.name=sage", "model.aggregator=sum", "model.norm=layer"],
+    &["model.name=sage", "model.aggregator=max"],
+    &["model.name=gat", "model.heads=4", "model.activation=elu", "model.attention_dropout=0.3"],
+    &["model.name=gat", "model.output_heads=2", "model.self_loops=false"],
+    &["model.name=gatv2", "model.heads=2", "model.attention_dropout=0.2"],
+    &["model.name=gin", "model.norm=batch"],
+    &["model.name=gcn", "model.norm=batch", "model.residual=true", "model.layers=3"],
+    &["model.name=gcn", "model.layers=1"],
+    &["model.name=sage", "model.input_dropout=0.4", "model.layers=3", "model.hidden=24"],
+];
 
 /// A store in a folder that goes with it.
 pub struct TempStore {
@@ -193,6 +209,26 @@ pub fn assert_resumes(store: &Store, config: &Arc<RunConfig>, heard: u64, what: 
     assert_eq!(found.weights_sha256, expected.weights_sha256, "{what}");
     assert_eq!((found.best_epoch, found.test_score), (expected.best_epoch, expected.test_score), "{what}");
     assert_eq!(found.train_loss, expected.train_loss, "{what}");
+}
+
+/// Weights, gradients and losses after `epochs` steps; equal on all ranks, or the test fails.
+pub fn after_steps(store: &Store, config: &Arc<RunConfig>, epochs: u64) -> (Parameters, Vec<f64>) {
+    let mut ranks = on_ranks(store, config, |worker, strategy| {
+        let losses = (1..=epochs).map(|epoch| strategy.epoch(worker, epoch, epoch - 1).map(|o| o.loss));
+        let losses = losses.collect::<Result<Vec<f64>, _>>()?;
+        Ok((worker.tape.parameters.clone(), losses))
+    });
+    let (parameters, mut losses) = ranks.swap_remove(0);
+    for (other, shares) in &ranks {
+        assert_eq!(&parameters, other, "ranks differ after a step");
+        losses.iter_mut().zip(shares).for_each(|(loss, share)| *loss += share);
+    }
+    (parameters, losses)
+}
+
+/// All gradients, one after the other.
+pub fn gradients(parameters: &Parameters) -> Vec<f32> {
+    parameters.iter().flat_map(|parameter| parameter.grad.iter().copied()).collect()
 }
 
 /// The largest difference over the largest magnitude.
