@@ -1,8 +1,9 @@
 //! A run as it goes on: a bar over its epochs, or a line for some of them when nobody watches.
 
 use super::units;
+use archipelago_train::boundary::Gaps;
 use archipelago_train::event::{
-    BatchFacts, EpochReport, Event, EventLog, Observer, Sampling, Started, Summary,
+    BatchFacts, EpochReport, Event, EventLog, Exchange, Observer, Sampling, Started, Summary,
 };
 use archipelago_train::metric::Metric;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -232,7 +233,42 @@ pub fn summary(summary: &Summary, stated_bytes: Option<u64>) -> String {
     if let Some(sampling) = &summary.sampling {
         lines.insert(2, ("sampling", sampled(sampling)));
     }
+    // Of an exact exchange there is nothing more to say than its bytes.
+    if let Some(exchange) = summary.exchange.as_ref().filter(|_| summary.strategy != "full") {
+        lines.insert(3, ("crossed", crossed(exchange)));
+    }
     super::table::facts(lines)
+}
+
+/// What crossed part borders in the last epoch.
+fn crossed(facts: &Exchange) -> String {
+    let parts = facts.messages_per_step.len().max(1) as f64;
+    let mean = facts.messages_per_step.iter().sum::<f64>() / parts;
+    let mut text = format!("{} per part and step", units::counted(mean.round() as u64, "row"));
+    if let Some(ratio) = facts.messages_max_over_min {
+        text += &format!(" (most over fewest {ratio:.2})");
+    }
+    let blocks = facts.blocks_sent + facts.blocks_skipped;
+    if blocks > 0 {
+        text += &format!(", {} of {} skipped", facts.blocks_skipped, units::counted(blocks, "block"));
+    }
+    match ages(&facts.staleness) {
+        ages if ages.is_empty() => text,
+        ages => text + ", versions behind: " + &ages,
+    }
+}
+
+/// Shares of the rows of all layers that are so many versions behind.
+fn ages(staleness: &[Vec<u64>]) -> String {
+    let bins = staleness.iter().map(Vec::len).max().unwrap_or(0);
+    let rows = |bin: usize| staleness.iter().map(|layer| layer.get(bin).copied().unwrap_or(0)).sum::<u64>();
+    let all: u64 = (0..bins).map(rows).sum();
+    let name = |bin: usize| match (Gaps::first(bin), Gaps::first(bin + 1)) {
+        (first, next) if next - first == 1 => first.to_string(),
+        (first, next) => format!("{first}-{}", next - 1),
+    };
+    let share = |bin: usize| format!("{} {}", name(bin), units::percent(rows(bin) as f64 / all as f64));
+    (0..bins).filter(|&bin| rows(bin) > 0).map(share).collect::<Vec<_>>().join(", ")
 }
 
 /// What drawing the batches of the last epoch took.
@@ -281,6 +317,23 @@ mod tests {
         assert!(sampled(&sampling).starts_with("2.00M edges/s, no remote rows, training waited 0.0 ms"));
         (sampling.remote_rows, sampling.hit_rate, sampling.reuse_rate) = (40, Some(0.25), Some(0.5));
         assert!(sampled(&sampling).contains(", 40 remote rows (25.0 % kept, 50.0 % reused), "));
+    }
+
+    #[test]
+    fn a_run_ends_with_what_crossed_part_borders() {
+        let mut facts = Exchange {
+            messages_per_step: vec![1000.0, 1100.0],
+            messages_max_over_min: Some(1.1),
+            ..Exchange::default()
+        };
+        assert_eq!(crossed(&facts), "1,050 rows per part and step (most over fewest 1.10)");
+        (facts.blocks_sent, facts.blocks_skipped) = (3, 1);
+        facts.staleness = vec![vec![], vec![60, 0, 10], vec![30]];
+        assert_eq!(
+            crossed(&facts),
+            "1,050 rows per part and step (most over fewest 1.10), 1 of 4 blocks skipped, \
+             versions behind: 0 90.0 %, 2-3 10.0 %"
+        );
     }
 
     #[test]

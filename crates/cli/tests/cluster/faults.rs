@@ -23,6 +23,12 @@ fn train_in_batches(out: &str) -> String {
     format!("{} {mini}", train(out))
 }
 
+/// The same in chunks, what others sent being remembered; and with rows that are always under way.
+fn train_remembering(out: &str) -> [String; 2] {
+    ["--strategy emma --set exchange.chunks=3", "--strategy pipegcn"]
+        .map(|strategy| format!("{} {strategy} --set output.checkpoint_every=7", train(out)))
+}
+
 /// The digest of the run that nothing happens to.
 fn undisturbed(setting: &Setting) -> String {
     setting.done(&train("whole"));
@@ -77,6 +83,21 @@ fn a_process_killed_in_the_middle_of_an_epoch() {
     assert!(outcome.stderr.contains("process 2 died of signal 9 (Killed)"), "{}", outcome.stderr);
     assert!(outcome.stderr.contains("restart 1 of 1: archi resume "), "{}", outcome.stderr);
     recovered(&setting, &outcome, &digest);
+}
+
+#[test]
+fn a_process_killed_whose_rank_remembers_what_others_sent() {
+    for (whole, command) in train_remembering("whole").iter().zip(train_remembering("run")) {
+        let setting = Setting::new(1500);
+        setting.done(whole);
+        let digest = setting.bench.digest("whole");
+        let job = setting.start(&setting.launch(4, "--max-restarts 1", &command));
+        under_way(&setting);
+        setting.signal(3, "KILL");
+        let outcome = finish(job);
+        assert!(outcome.stderr.contains("process 3 died of signal 9 (Killed)"), "{}", outcome.stderr);
+        recovered(&setting, &outcome, &digest);
+    }
 }
 
 #[test]

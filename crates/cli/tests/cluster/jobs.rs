@@ -13,6 +13,15 @@ const MODELS: [&str; 3] = [
 const MINI_BATCHES: &str =
     "--strategy distdgl --model sage --set train.batch_size=16 --set train.fanouts=[5,3]";
 
+/// Boundaries that remember, skip, draw or wait; and rows and gradients that are rounded at random.
+const BOUNDARIES: [&str; 5] = [
+    "--strategy emma --model gat --set exchange.chunks=3",
+    "--strategy sancus --model gcn --set exchange.staleness=turns",
+    "--strategy bns --model sage",
+    "--strategy pipegcn --model gcn --set exchange.smooth_gradients=0.5",
+    "--strategy full --model gcn --set exchange.codec=int8 --set agree.codec=int8",
+];
+
 fn train(model: &str, threads: u32, out: &str) -> String {
     format!("train --data store {model} --epochs 8 --threads {threads} --out {out}")
 }
@@ -55,9 +64,23 @@ fn oracle_8_mini_batches_across_processes_are_those_of_one() {
 }
 
 #[test]
+fn oracle_8_every_boundary_across_processes_is_that_of_one() {
+    let setting = Setting::new(600);
+    for (b, boundary) in BOUNDARIES.into_iter().enumerate() {
+        setting.done(&train(boundary, 2, &format!("alone-{b}")));
+        let digest = setting.bench.digest(&format!("alone-{b}"));
+        for processes in [2, 4] {
+            let out = format!("job-{b}-{processes}");
+            setting.done(&setting.launch(processes, "", &train(boundary, 1, &out)));
+            assert_eq!(setting.bench.digest(&out), digest, "{boundary}, {processes} processes");
+        }
+    }
+}
+
+#[test]
 fn oracle_8_a_cluster_gives_the_bits_of_one_process() {
     let Some(setting) = Setting::on_cluster(600, "1gbit") else { return };
-    for (m, model) in MODELS.into_iter().chain([MINI_BATCHES]).enumerate() {
+    for (m, model) in MODELS.into_iter().chain([MINI_BATCHES, BOUNDARIES[0]]).enumerate() {
         setting.done(&train(model, 1, &format!("alone-{m}")));
         setting.done(&setting.launch(4, "", &train(model, 1, &format!("cluster-{m}"))));
         let digests = [format!("alone-{m}"), format!("cluster-{m}")].map(|run| setting.bench.digest(&run));

@@ -115,15 +115,17 @@ pub trait Boundary {
     /// Fills `halo`, one row for each halo row of the layout's block.
     fn arrive(&mut self, crossing: Crossing, layout: &Layout, halo: &mut [f32]) -> Result<()>;
 
-    /// Whether aggregates are joined with what is remembered of earlier ones.
-    fn remembers(&self) -> bool {
+    /// Whether aggregates of `layer` are joined with what is remembered of earlier ones.
+    fn remembers(&self, _layer: usize) -> bool {
         false
     }
 
-    /// Joins the sums (or means) over the neighbours of each target, its own row not counted, with earlier ones.
+    /// Joins the sums (or means) over the neighbours of each target, its own row not counted, with earlier ones, if it
+    /// remembers any.
     fn join_sums(&mut self, _pool: &Pool, _crossing: Crossing, _layout: &Layout, _sums: &mut [f32]) {}
 
-    /// Joins the averages of an attention, and the log-sum-exp of each target and head, with earlier ones.
+    /// Joins the averages of an attention, and the log-sum-exp of each target and head, with earlier ones, if it remembers
+    /// any.
     fn join_attention(
         &mut self,
         _pool: &Pool,

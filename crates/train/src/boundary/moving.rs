@@ -4,13 +4,16 @@
 //! aggregates per target, and for an attention a number per head. It is a constant to the gradient, and is overwritten
 //! by exact aggregates when the strategy [`refreshes`](Moving::refresh) it.
 //!
-//! Where we differ from the paper: aggregates of node features, which never change, are exact from the start and need
-//! no memory; and a layer whose output is narrower than its input sends and remembers transformed rows.
+//! What crosses and is remembered are inputs of a layer, whose weights then learn from all of it; or, with
+//! `history_of = "narrowest"`, its outputs where those are narrower: fewer bytes, but weights learn from the chunk only.
+//! Where we differ from the paper: what a first layer sums up of node features, which never change, is exact and need
+//! not be remembered.
 
 use super::{Boundary, Crossing, Exact, Memory, Order, Toll};
 use crate::Result;
 use crate::ops::Pool;
 use crate::ops::moving::{AttentionHistory, join_attention, join_sums};
+use crate::run::{HistoryOf, RunConfig};
 use crate::tape::Buffer;
 use crate::view::Layout;
 use std::collections::BTreeMap;
@@ -19,6 +22,8 @@ use std::collections::BTreeMap;
 pub struct Moving {
     exact: Exact,
     layers: BTreeMap<usize, History>,
+    first: usize,
+    order: Order,
     refreshing: bool,
     rescales: bool,
     toll: Toll,
@@ -50,10 +55,21 @@ impl History {
 }
 
 impl Moving {
-    /// Remembers nothing yet. With `rescales`, gradients on their way to neighbours are multiplied by what a chunk
-    /// leaves out.
-    pub fn new(exact: Exact, rescales: bool) -> Self {
-        Self { exact, layers: BTreeMap::new(), refreshing: false, rescales, toll: Toll::default() }
+    /// Remembers nothing yet, and never anything of layers before the `first`.
+    pub fn new(exact: Exact, config: &RunConfig, first: usize) -> Self {
+        let order = match config.exchange.history_of {
+            HistoryOf::Inputs => Order::AggregateFirst,
+            HistoryOf::Narrowest => Order::NarrowerFirst,
+        };
+        Self {
+            exact,
+            layers: BTreeMap::new(),
+            first,
+            order,
+            refreshing: false,
+            rescales: config.exchange.rescale_gradient,
+            toll: Toll::default(),
+        }
     }
 
     /// Whether the aggregates to come are exact and take the place of what is remembered.
@@ -86,7 +102,7 @@ impl Boundary for Moving {
     }
 
     fn order(&self) -> Order {
-        Order::NarrowerFirst
+        self.order
     }
 
     fn begin(&mut self, epoch: u64, step: u64) {
@@ -101,8 +117,8 @@ impl Boundary for Moving {
         self.exact.arrive(crossing, layout, halo)
     }
 
-    fn remembers(&self) -> bool {
-        true
+    fn remembers(&self, layer: usize) -> bool {
+        layer >= self.first
     }
 
     fn join_sums(&mut self, pool: &Pool, crossing: Crossing, layout: &Layout, sums: &mut [f32]) {
@@ -127,6 +143,9 @@ impl Boundary for Moving {
         average: &mut [f32],
         logsumexp: &mut [f32],
     ) {
+        if !self.remembers(crossing.layer) {
+            return;
+        }
         let (shares, refreshing) = (shares(layout), self.refreshing);
         let mut toll = std::mem::take(&mut self.toll);
         let targets = layout.block.targets;
@@ -188,7 +207,7 @@ impl Boundary for Moving {
             buffer.copy_from_slice(values);
             buffer
         };
-        // Layers whose aggregates are static have no history.
+        // Layers before the first have no history.
         for layer in 0..=usize::from(u8::MAX) {
             let [aggregates, logsumexp, ages] = names(layer);
             if let (Some(aggregates), Some(logsumexp), Some(ages)) =

@@ -13,7 +13,7 @@ mod tests;
 
 pub use sections::{
     Activation, Aggregator, AgreeSection, Backward, Broadcast, DataSection, DecayedLayers,
-    EmbeddingOptimizer, ExchangeSection, Features, LinkLossKind, LinkMetric, ModelSection, Norm,
+    EmbeddingOptimizer, ExchangeSection, Features, HistoryOf, LinkLossKind, LinkMetric, ModelSection, Norm,
     OptimizerKind, OutputSection, OwnBlock, Refresh, ResidencySection, ScheduleKind, Staleness,
     StrategySection, Task, TrainSection,
 };

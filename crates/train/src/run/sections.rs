@@ -159,6 +159,16 @@ choice! {
     }
 }
 
+choice! {
+    /// What targets remember of their neighbours, where a layer may aggregate before or after it transforms.
+    HistoryOf {
+        /// Inputs of the layer: its weights learn from all that is remembered.
+        Inputs = "inputs",
+        /// Inputs or outputs, whichever are narrower: fewer bytes, but weights learn from what is new only.
+        Narrowest = "narrowest",
+    }
+}
+
 /// How often what targets remember is computed anew from all sources.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refresh {
@@ -420,6 +430,8 @@ section! {
         moving: bool = true,
         /// Sweeps after which what targets remember is computed anew from all sources (emma)
         history_refresh_every: Refresh = Refresh::Chunks,
+        /// What targets remember and chunks send (emma)
+        history_of: HistoryOf = HistoryOf::Inputs,
         /// Gradients on their way to a chunk stand for those that others would get (emma)
         rescale_gradient: bool = false,
         /// When rows that other parts hold are too old (sancus)

@@ -6,6 +6,9 @@
 //! fresh. So a step exchanges and aggregates 1/B of what `full` does. At the start and every so many sweeps
 //! (`exchange.history_refresh_every`) one forward pass over all edges makes what is remembered exact.
 //!
+//! What a first layer sums up of node features never changes, so it is exact in every step: computed once where features
+//! are dense, else from halo features that were brought once. A first layer that attends is chunked like the others.
+//!
 //! `exchange.chunking = false` makes one step of all edges, which is `full`; `exchange.moving = false` forgets, so that
 //! a step is one on a sampled neighbourhood: the two ablations of the paper.
 
@@ -45,15 +48,27 @@ fn build(worker: &Worker) -> Result<Box<dyn Strategy>> {
     let exchange = &worker.config.exchange;
     let exact = Exact::of(&worker.config, Rc::clone(&worker.comm))?;
     if !exchange.moving {
-        return Ok(Box::new(Forgetful(SharedBatch::new(worker, exact))));
+        return Ok(Box::new(Forgetful(batch(worker, exact)?)));
     }
     let every = match exchange.history_refresh_every {
         Refresh::Chunks => exchange.chunks as u64,
         Refresh::Every(sweeps) => sweeps,
         Refresh::Never => 0,
     };
-    let boundary = Moving::new(exact, exchange.rescale_gradient);
-    Ok(Box::new(Emma { batch: SharedBatch::new(worker, boundary), refresh_every: every }))
+    let boundary = Moving::new(exact, &worker.config, first_chunked(worker));
+    Ok(Box::new(Emma { batch: batch(worker, boundary)?, refresh_every: every }))
+}
+
+/// The first layer whose sources are chunked: the second, unless the first attends to its sources.
+fn first_chunked(worker: &Worker) -> usize {
+    usize::from(!worker.model.keeps_transformed())
+}
+
+fn batch<B: Boundary>(worker: &Worker, boundary: B) -> Result<SharedBatch<B>> {
+    match first_chunked(worker) {
+        0 => Ok(SharedBatch::new(worker, boundary)),
+        _ => SharedBatch::at_home(worker, boundary),
+    }
 }
 
 /// With memory.
@@ -124,7 +139,7 @@ fn sweep<B: Boundary>(
     let mut loss = 0.0;
     for round in 0..count {
         let moment = Moment { epoch, step: step + 1 + round as u64, round: round as u64 };
-        let layers = (count > 1).then(|| chunk(worker, &members, round as u32, scales));
+        let layers = (count > 1).then(|| chunk(worker, batch.layers(worker), &members, round as u32, scales));
         loss += batch.step(worker, layers.as_deref(), moment)?;
     }
     let toll = batch.boundary.toll();
@@ -136,17 +151,24 @@ fn chunk_of_rows(layout: &Layout, chunks: &Chunks) -> Vec<u32> {
     layout.nodes[..layout.block.sources()].iter().map(|&node| chunks.of(node) as u32).collect()
 }
 
-/// The layers of the step in which one chunk sends. A first layer whose aggregate is static stays whole.
-fn chunk(worker: &Worker, members: &[Vec<u32>], round: u32, scales: Scales) -> Vec<Arc<Layout>> {
+/// The layers of the step in which one chunk sends.
+fn chunk(
+    worker: &Worker,
+    layers: &[Arc<Layout>],
+    members: &[Vec<u32>],
+    round: u32,
+    scales: Scales,
+) -> Vec<Arc<Layout>> {
     let loops = worker.model.keeps_transformed() && worker.config.model.self_loops;
+    let first = first_chunked(worker);
     let layer = |(index, (layout, members)): (usize, (&Arc<Layout>, &Vec<u32>))| {
-        if index == 0 && worker.first_is_static() {
+        if index < first {
             return Arc::clone(layout);
         }
         let stays: Vec<bool> = members.iter().map(|&chunk| chunk == round).collect();
         Arc::new(layout.thinned(Thinning { stays: &stays, sends: &stays, halo_weight: 1.0, scales, loops }))
     };
-    worker.layers.iter().zip(members).enumerate().map(layer).collect()
+    layers.iter().zip(members).enumerate().map(layer).collect()
 }
 
 /// Bytes of the layers of a step: their share of the edges, both ways, and what is told of every row.

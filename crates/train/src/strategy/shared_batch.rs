@@ -65,6 +65,11 @@ impl<B: Boundary> SharedBatch<B> {
         Ok(Self { home, layers, ..Self::new(worker, boundary) })
     }
 
+    /// The layers of a step on all rows.
+    pub fn layers<'a>(&'a self, worker: &'a Worker) -> &'a [Arc<Layout>] {
+        self.layers.as_deref().unwrap_or(&worker.layers)
+    }
+
     /// An epoch of one step on all rows.
     pub fn epoch(&mut self, worker: &mut Worker, epoch: u64, step: u64) -> Result<EpochOutcome> {
         let loss = self.step(worker, None, Moment { epoch, step: step + 1, round: 0 })?;

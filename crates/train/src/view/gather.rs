@@ -103,7 +103,7 @@ fn aggregate(
     let (block, width) = (&layout.block, crossing.width);
     let mut output = tape.arena.take(block.targets * width);
     let mut halo = tape.arena.take(block.halo * width);
-    let remembers = boundary.remembers() && !crossing.fixed;
+    let remembers = boundary.remembers(crossing.layer) && !crossing.fixed;
     let graph = forward(layout, verb, !remembers);
     let local = rows.of(tape);
     cross(boundary, layout, crossing, local, &mut halo, |targets, halo| {
@@ -151,7 +151,7 @@ impl Op for Gathered {
     fn backward(&mut self, tape: &mut Tape, boundary: &mut dyn Boundary) -> Result<()> {
         let Some(gradient) = tape.take_gradient(self.output) else { return Ok(()) };
         let (block, width) = (&self.layout.block, self.crossing.width);
-        let remembers = boundary.remembers();
+        let remembers = boundary.remembers(self.crossing.layer);
         let scaled = scaled_gradient(tape, boundary, &self.layout, &gradient, width);
         let upstream = Rows::local(scaled.as_deref().unwrap_or(&gradient), width);
         let graph = backward(&self.layout, self.verb, !remembers);

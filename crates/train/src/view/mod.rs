@@ -199,7 +199,7 @@ impl View<'_> {
         output: usize,
     ) -> Result<Var> {
         let plain = !self.tape.training && !self.layout.crosses() && !self.is_static(rows);
-        if plain && !self.boundary.remembers() && !self.transforms_first(rows, input, output) {
+        if plain && !self.boundary.remembers(self.layer) && !self.transforms_first(rows, input, output) {
             return Ok(gather::gather_and_transform(self, verb, rows, weight));
         }
         self.aggregate_and_transform(rows, weight, input, output, |view, rows| view.aggregate(verb, rows))
