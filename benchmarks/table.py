@@ -6,6 +6,9 @@
   table.py partition FILE         partitioners: cut, replication, time and memory beside METIS
   table.py exchange FILE          share of the link that collectives reach
   table.py minibatch FILE         mini-batches beside DGL and DistDGL: time, sampling, memory, bytes
+  table.py boundaries FILE        strategies that compute one batch together: time to accuracy, bytes, memory
+  table.py against FILE           the same strategies: test score beside that of `full`
+  table.py curve RUN RATE NAME FACTS   a record for `boundaries` from the folder of a run
   table.py readme                 writes them between the marks of README.md and of pages in docs
 """
 import json
@@ -107,9 +110,71 @@ def minibatch(file):
         drawn = [r["edges"] / r["draw"] / 1e6 for r in found if r.get("edges")]
         kept = " / ".join(middle(key, "%.2f") for key in ("hit_rate", "reuse_rate"))
         busy = "-" if "hosts" in name else middle("cpu_busy", "%.2f")
-        rows.append(f"| {name} | {system} | {middle('cpu', '%.2f')} | {middle('wall', '%.2f')} | {middle('load', '%.2f')} | "
+        rows.append(f"| {name} | {system} | {middle('cpu', '%.2f')} | {middle('wall', '%.2f')} | {middle('loading', '%.2f')} | "
                     f"{statistics.median(drawn) if drawn else 0:.1f} | {middle('rss_mb', '%.0f')} | {middle('sent_mb_epoch', '%.0f')} | {kept} | "
                     f"{busy} | {middle('test', '%.3f')} |")
+    return rows
+
+
+def curve(run, rate, name, facts):
+    """What a run took until each of its evaluations."""
+    events = [json.loads(line) for line in (Path(run) / "events.jsonl").read_text().splitlines()]
+    epochs = [event for event in events if event["event"] == "epoch"]
+    summary = json.loads((Path(run) / "summary.json").read_text())
+    secs, points = 0.0, []
+    for epoch in epochs:
+        secs += epoch["secs"]
+        points.append([epoch["step"], round(secs, 3), epoch["evaluation"]["valid"], epoch["evaluation"]["test"]])
+    steps = epochs[-1]["step"]
+    # The first epoch also carries features, once.
+    rows = [epoch["bytes_sent"]["embeddings"] for epoch in epochs]
+    exchange = summary.get("exchange") or {}
+    return [json.dumps({"rate_mbit": int(rate), "strategy": name, **json.loads("{" + facts + "}"),
+                        "step_secs": secs / steps, "embeddings_mb_per_step": sum(rows) / steps / 1e6,
+                        "max_over_min": exchange.get("messages_max_over_min"), "rss_mb": summary["peak_rss_bytes"] / 1e6,
+                        "test": summary["test_score"], "valid": summary["valid_score"], "points": points})]
+
+
+def boundaries(file):
+    """One row per rate and strategy: training seconds until 99 % of the best validation score of `full`."""
+    rows = ["| link, Mbit/s | strategy | s to 99 % of `full` | of `full` | steps | s per step | MB of rows per step | of `full` | memory, MB | test |",
+            "|---|---|---|---|---|---|---|---|---|---|"]
+    found = {}
+    for record in records(file):
+        found.setdefault((record["rate_mbit"], record["strategy"]), []).append(record)
+    middle = lambda records, key: statistics.median(record[key] for record in records)
+    for (rate, strategy), of_strategy in found.items():
+        full = found.get((rate, "full"), of_strategy)
+        goal = 0.99 * middle(full, "valid")
+        # Steps and seconds at the first evaluation that is good enough; none where no evaluation is.
+        reach = lambda of: [next(((p[0], p[1]) for p in record["points"] if p[2] >= goal), None) for record in of]
+        reached, of_full = reach(of_strategy), reach(full)
+        secs = statistics.median(r[1] for r in reached) if all(reached) else None
+        base = statistics.median(r[1] for r in of_full) if all(of_full) else None
+        steps = f"{statistics.median(r[0] for r in reached):.0f}" if secs else "-"
+        mb, base_mb = (middle(of, "embeddings_mb_per_step") for of in (of_strategy, full))
+        rows.append(f"| {rate} | `{strategy}` | {f'{secs:.1f}' if secs else 'not reached'} | {f'{secs / base:.2f}' if secs and base else '-'} | {steps} "
+                    f"| {middle(of_strategy, 'step_secs'):.3f} | {mb:.2f} | {mb / base_mb:.2f} | {middle(of_strategy, 'rss_mb'):.0f} "
+                    f"| {100 * middle(of_strategy, 'test'):.1f} |")
+    return rows
+
+
+def against(file):
+    """One row per graph and strategy: mean test score over seeds, and how far it is from that of `full`."""
+    rows = ["| graph | strategy | test score, % | from `full` | seeds | MB of rows per step | of `full` | of `cagnet` |",
+            "|---|---|---|---|---|---|---|---|"]
+    found = {}
+    for record in records(file):
+        found.setdefault(record["graph"], {}).setdefault(record["name"], {})[record["seed"]] = record
+    for graph, names in found.items():
+        scores = {name: [100 * r["test_score"] for r in seeds.values()] for name, seeds in names.items()}
+        bytes_of = {name: statistics.mean(r["embeddings_mb_per_step"] for r in seeds.values()) for name, seeds in names.items()}
+        for name, values in scores.items():
+            spread = statistics.stdev(values) if len(values) > 1 else 0.0
+            off = f"{statistics.mean(values) - statistics.mean(scores['full']):+.2f}" if "full" in scores else "-"
+            of = lambda base: f"{bytes_of[name] / bytes_of[base]:.2f}" if bytes_of.get(base) else "-"
+            rows.append(f"| {graph} | {name} | {statistics.mean(values):.2f} ± {spread:.2f} | {off} | {len(values)} "
+                        f"| {bytes_of[name]:.3f} | {of('full')} | {of('cagnet')} |")
     return rows
 
 
@@ -128,6 +193,8 @@ def readme():
     between(ROOT / "docs" / "partitioning.md", "benchmarks", partition(results / "partition.jsonl"))
     between(ROOT / "docs" / "cluster.md", "exchange", exchange(results / "exchange.jsonl"))
     between(ROOT / "docs" / "mini-batches.md", "minibatch", minibatch(results / "minibatch.jsonl"))
+    between(ROOT / "docs" / "boundaries.md", "boundaries", boundaries(results / "boundaries.jsonl"))
+    between(ROOT / "docs" / "boundaries.md", "against", against(results / "against.jsonl"))
 
 
 if __name__ == "__main__":
@@ -135,7 +202,7 @@ if __name__ == "__main__":
     if command == "readme":
         readme()
     elif command in (tables := {"accuracy": accuracy, "speed": speed, "partition": partition, "exchange": exchange,
-                               "minibatch": minibatch}):
+                               "minibatch": minibatch, "boundaries": boundaries, "against": against, "curve": curve}):
         print("\n".join(tables[command](*rest)))
     else:
         sys.exit(__doc__)

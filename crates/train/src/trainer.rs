@@ -304,23 +304,33 @@ impl<'a> Session<'a> {
     }
 
     fn save(&mut self, slot: Slot) -> Result<()> {
+        let Some(folder) = &self.run.folder else { return Ok(()) };
         let embeddings = embedding::keep(&self.worker)?;
+        // Only a run that is not over goes on from here.
+        let goes_on = slot == Slot::Last && self.epoch < self.run.config.train.epochs;
+        let memory = if goes_on { self.memory()? } else { Memory::default() };
+        let comm = &self.worker.comm;
+        if comm.rank() > 0 {
+            return memory.hand_over(comm, |_, _| Ok(()));
+        }
+        let mut checkpoint = self.checkpoint();
+        if let Some(embeddings) = embeddings {
+            embeddings.put(&mut checkpoint);
+        }
+        let path = checkpoint.save_with(folder, slot, |new| {
+            memory.hand_over(comm, |rank, memory| Checkpoint::write_memory(new, rank, &memory))
+        })?;
+        self.tell(|| Event::Checkpoint { path, epoch: self.epoch });
+        Ok(())
+    }
+
+    /// What this rank remembers from step to step.
+    fn memory(&mut self) -> Result<Memory> {
         let mut memory = self.strategy.save()?;
         for (name, values) in self.worker.agreement.memory() {
             memory.put(name, values);
         }
-        let memories = memory.gather(&self.worker.comm)?;
-        let (0, Some(folder)) = (self.worker.comm.rank(), &self.run.folder) else { return Ok(()) };
-        let mut checkpoint = self.checkpoint();
-        for (rank, memory) in memories.into_iter().flatten().enumerate() {
-            memory.write(rank, &mut checkpoint);
-        }
-        if let Some(embeddings) = embeddings {
-            embeddings.put(&mut checkpoint);
-        }
-        let path = checkpoint.save(folder, slot)?;
-        self.tell(|| Event::Checkpoint { path, epoch: self.epoch });
-        Ok(())
+        Ok(memory)
     }
 
     fn checkpoint(&self) -> Checkpoint {
@@ -352,7 +362,10 @@ impl<'a> Session<'a> {
         if let Some(embeddings) = &mut self.worker.embeddings {
             embeddings.restore(&self.worker.part, checkpoint)?;
         }
-        let memory = Memory::read(self.worker.comm.rank(), checkpoint);
+        let memory = match &self.run.folder {
+            Some(folder) => Checkpoint::load_memory(folder, self.worker.comm.rank())?,
+            None => Memory::default(),
+        };
         self.strategy.restore(&memory)?;
         let names: Vec<_> = self.worker.agreement.memory().iter().map(|(name, _)| *name).collect();
         for name in names {

@@ -1,9 +1,11 @@
 //! What one rank carries from step to step and a checkpoint must hold: named lists of numbers.
 
 use crate::Result;
-use crate::checkpoint::Checkpoint;
-use archipelago_comm::{Comm, Kind};
-use std::collections::{BTreeMap, BTreeSet};
+use archipelago_comm::{Comm, Kind, Tag};
+use std::collections::BTreeMap;
+
+/// The conversation in which ranks hand over what they remember.
+const HAND_OVER: Tag = Tag::new(5);
 
 /// Named numbers of one rank.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -33,54 +35,87 @@ impl Memory {
         self.words.get(name).map(Vec::as_slice)
     }
 
-    /// All of `other` as well.
-    pub fn extend(&mut self, other: Self) {
-        self.floats.extend(other.floats);
-        self.words.extend(other.words);
+    /// Hands the memory of every rank to rank 0, one rank after the other, which gives it to `keep`: it never holds more
+    /// than that of one other rank. All ranks call together.
+    pub fn hand_over(self, comm: &Comm, mut keep: impl FnMut(usize, Self) -> Result<()>) -> Result<()> {
+        if comm.rank() > 0 {
+            comm.receive(0, HAND_OVER, Kind::Control)?;
+            return self.send(comm);
+        }
+        keep(0, self)?;
+        for rank in 1..comm.size() {
+            comm.send(rank, HAND_OVER, Kind::Control, comm.frame(0))?;
+            keep(rank, Self::receive(comm, rank)?)?;
+        }
+        Ok(())
     }
 
-    /// Gathers the memory of all ranks at rank 0, which gets a list in rank order. All ranks call together.
-    pub fn gather(mut self, comm: &Comm) -> Result<Option<Vec<Self>>> {
-        let mut ranks = (comm.rank() == 0).then(|| vec![Self::default(); comm.size()]);
-        for name in names_of_all(comm, self.floats.keys())? {
-            let values = self.floats.remove(&name).unwrap_or_default();
-            let gathered = comm.gather(0, &values, Kind::Weights)?;
-            for (rank, values) in ranks.iter_mut().flatten().zip(gathered.into_iter().flatten()) {
-                rank.floats.insert(name.clone(), values);
+    fn send(self, comm: &Comm) -> Result<()> {
+        let floats =
+            self.floats.iter().map(|(name, values)| (name, 'f', bytemuck::cast_slice::<f32, u8>(values)));
+        let words =
+            self.words.iter().map(|(name, values)| (name, 'w', bytemuck::cast_slice::<u64, u8>(values)));
+        let lists: Vec<_> = floats.chain(words).collect();
+        let names: String = lists.iter().map(|(name, kind, _)| format!("{kind}{name}\n")).collect();
+        for bytes in std::iter::once(names.as_bytes()).chain(lists.iter().map(|(.., bytes)| *bytes)) {
+            let mut frame = comm.frame(bytes.len());
+            frame.bytes_mut().copy_from_slice(bytes);
+            comm.send(0, HAND_OVER, Kind::Weights, frame)?;
+        }
+        Ok(())
+    }
+
+    fn receive(comm: &Comm, from: usize) -> Result<Self> {
+        let mut memory = Self::default();
+        let names = comm.receive(from, HAND_OVER, Kind::Weights)?;
+        for line in String::from_utf8_lossy(names.bytes()).lines() {
+            let frame = comm.receive(from, HAND_OVER, Kind::Weights)?;
+            match line.split_at(1) {
+                ("f", name) => memory.put(name, frame.values()),
+                (_, name) => memory.put_words(name, frame.values()),
             }
         }
-        for name in names_of_all(comm, self.words.keys())? {
-            let values = self.words.remove(&name).unwrap_or_default();
-            let gathered = comm.gather(0, &values, Kind::Weights)?;
-            for (rank, values) in ranks.iter_mut().flatten().zip(gathered.into_iter().flatten()) {
-                rank.words.insert(name.clone(), values);
-            }
-        }
-        Ok(ranks)
+        Ok(memory)
     }
 
-    /// Writes the memory of `rank` into a checkpoint.
-    pub fn write(self, rank: usize, checkpoint: &mut Checkpoint) {
-        let named = |name: String| format!("rank.{rank}.{name}");
-        checkpoint.floats.extend(self.floats.into_iter().map(|(name, values)| (named(name), values)));
-        checkpoint.words.extend(self.words.into_iter().map(|(name, values)| (named(name), values)));
+    /// The lists of numbers, by name.
+    pub fn lists(&self) -> (&BTreeMap<String, Vec<f32>>, &BTreeMap<String, Vec<u64>>) {
+        (&self.floats, &self.words)
     }
 
-    /// What a checkpoint holds of `rank`.
-    pub fn read(rank: usize, checkpoint: &Checkpoint) -> Self {
-        let prefix = format!("rank.{rank}.");
-        let mine = |name: &String| name.strip_prefix(&prefix).map(str::to_owned);
-        Self {
-            floats: checkpoint.floats.iter().filter_map(|(n, v)| Some((mine(n)?, v.clone()))).collect(),
-            words: checkpoint.words.iter().filter_map(|(n, v)| Some((mine(n)?, v.clone()))).collect(),
-        }
+    /// The memory of these lists.
+    pub fn of(floats: BTreeMap<String, Vec<f32>>, words: BTreeMap<String, Vec<u64>>) -> Self {
+        Self { floats, words }
+    }
+
+    /// Whether there is nothing to keep.
+    pub fn is_empty(&self) -> bool {
+        self.floats.is_empty() && self.words.is_empty()
     }
 }
 
-/// Every name that some rank has: a layer that crosses no border on one rank leaves no memory there.
-fn names_of_all<'a>(comm: &Comm, mine: impl Iterator<Item = &'a String>) -> Result<BTreeSet<String>> {
-    let text: Vec<u8> = mine.flat_map(|name| format!("{name}\n").into_bytes()).collect();
-    let texts = comm.all_gather(&text, Kind::Control)?;
-    let names = |text: &Vec<u8>| String::from_utf8_lossy(text).lines().map(str::to_owned).collect::<Vec<_>>();
-    Ok(texts.iter().flat_map(names).collect())
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use archipelago_comm::{Config, launch};
+    use std::sync::Mutex;
+
+    #[test]
+    fn rank_0_is_handed_the_memory_of_every_rank_in_turn() {
+        let heard = Mutex::new(Vec::new());
+        let memory = |rank: usize| {
+            let mut memory = Memory::default();
+            memory.put(format!("rows of {rank}"), &vec![0.5; rank * 3]);
+            memory.put_words("version", &[rank as u64; 2]);
+            memory
+        };
+        let hand_over = |comm: Comm| {
+            memory(comm.rank()).hand_over(&comm, |rank, memory| {
+                heard.lock().unwrap().push((rank, memory));
+                Ok(())
+            })
+        };
+        launch(&Config::threads(3), hand_over).unwrap();
+        assert_eq!(*heard.lock().unwrap(), [0, 1, 2].map(|rank| (rank, memory(rank))));
+    }
 }

@@ -2,7 +2,8 @@
 //!
 //! `RUN/checkpoint/last` and `RUN/checkpoint/best` are folders: `weights.safetensors` (readable by other tools),
 //! `state.safetensors` (the optimiser's moments, running statistics, a strategy's memory), `state.json` (counters,
-//! totals, the resolved run file, what the data was) and `manifest.json` (sizes and checksums). How they are
+//! totals, the resolved run file, what the data was), `memory-R.safetensors` (what rank R remembers from step to step, of
+//! the strategies that do) and `manifest.json` (sizes and checksums). How they are
 //! replaced without ever being half-written is told in `folder.rs`.
 
 mod folder;
@@ -12,6 +13,7 @@ mod tests;
 
 pub use tensors::Tensor;
 
+use crate::boundary::Memory;
 use crate::embedding;
 use crate::error::{Error, Result};
 use crate::event::BytesSent;
@@ -27,6 +29,11 @@ use std::path::{Path, PathBuf};
 const WEIGHTS: &str = "weights.safetensors";
 const TENSORS: &str = "state.safetensors";
 const STATE: &str = "state.json";
+
+/// The file of what a rank remembers.
+fn memory_file(rank: usize) -> String {
+    format!("memory-{rank}.safetensors")
+}
 
 /// Which of a run's checkpoints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,7 +114,18 @@ impl Checkpoint {
     /// Writes it into the folder of a `run`; returns where. Killed at any moment, the old one or the new one is
     /// there, whole.
     pub fn save(&self, run: &Path, slot: Slot) -> Result<PathBuf> {
+        self.save_with(run, slot, |_| Ok(()))
+    }
+
+    /// The same with what `more` writes into its folder.
+    pub fn save_with(
+        &self,
+        run: &Path,
+        slot: Slot,
+        more: impl FnOnce(&Path) -> Result<()>,
+    ) -> Result<PathBuf> {
         folder::replace(run, slot.name(), |new| {
+            more(new)?;
             tensors::write_weights(&new.join(WEIGHTS), &self.weights)?;
             tensors::write_state(&new.join(TENSORS), self)?;
             let file = new.join(STATE);
@@ -133,6 +151,24 @@ impl Checkpoint {
         checkpoint.weights = tensors::read_weights(&folder.join(WEIGHTS), weights)?;
         tensors::read_state(&folder.join(TENSORS), tensors, &mut checkpoint)?;
         Ok(checkpoint)
+    }
+
+    /// Writes what `rank` remembers into the `folder` of a checkpoint in the making.
+    pub fn write_memory(folder: &Path, rank: usize, memory: &Memory) -> Result<()> {
+        if memory.is_empty() {
+            return Ok(());
+        }
+        tensors::write_memory(&folder.join(memory_file(rank)), memory)
+    }
+
+    /// What `rank` remembered when the last checkpoint of a `run` was written.
+    pub fn load_memory(run: &Path, rank: usize) -> Result<Memory> {
+        let (folder, name) = (Slot::Last.path(run), memory_file(rank));
+        if !folder.join(&name).exists() {
+            return Ok(Memory::default());
+        }
+        let files = folder::read(&folder, &[&name])?;
+        tensors::read_memory(&folder.join(&name), &files[0])
     }
 
     /// Keeps the weights.

@@ -1,11 +1,12 @@
 //! The tensors of a checkpoint as safetensors files.
 
 use super::Checkpoint;
+use crate::boundary::Memory;
 use crate::error::{Error, Result};
 use crate::optimizer::Moments;
 use crate::parameters::Parameter;
 use safetensors::tensor::{Dtype, SafeTensorError, SafeTensors, TensorView};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 // Tensors are written as they lie in memory, and the format is little-endian.
@@ -81,13 +82,33 @@ pub(super) fn write_state(file: &Path, checkpoint: &Checkpoint) -> Result<()> {
             views.push((name, Dtype::F32, vec![values.len()], bytemuck::cast_slice(values)));
         }
     }
-    for (name, values) in &checkpoint.floats {
-        views.push((format!("float.{name}"), Dtype::F32, vec![values.len()], bytemuck::cast_slice(values)));
-    }
-    for (name, values) in &checkpoint.words {
-        views.push((format!("word.{name}"), Dtype::U64, vec![values.len()], bytemuck::cast_slice(values)));
-    }
+    views.extend(lists(&checkpoint.floats, &checkpoint.words));
     write(file, views)
+}
+
+/// Writes what a rank remembers.
+pub(super) fn write_memory(file: &Path, memory: &Memory) -> Result<()> {
+    let (floats, words) = memory.lists();
+    write(file, lists(floats, words).collect())
+}
+
+/// Reads what a rank remembers.
+pub(super) fn read_memory(file: &Path, bytes: &[u8]) -> Result<Memory> {
+    let mut read = Checkpoint::default();
+    read_state(file, bytes, &mut read)?;
+    Ok(Memory::of(read.floats, read.words))
+}
+
+fn lists<'a>(
+    floats: &'a BTreeMap<String, Vec<f32>>,
+    words: &'a BTreeMap<String, Vec<u64>>,
+) -> impl Iterator<Item = Entry<'a>> {
+    let floats = floats.iter().map(|(name, values)| {
+        (format!("float.{name}"), Dtype::F32, vec![values.len()], bytemuck::cast_slice(values))
+    });
+    floats.chain(words.iter().map(|(name, values)| {
+        (format!("word.{name}"), Dtype::U64, vec![values.len()], bytemuck::cast_slice(values))
+    }))
 }
 
 /// Reads everything else into `checkpoint`.
