@@ -12,7 +12,7 @@ use archipelago_graph::synthetic::GENERATORS;
 use archipelago_train::batch::negative::NEGATIVES;
 use archipelago_train::decoder::DECODERS;
 use archipelago_train::event::{
-    BatchFacts, BytesSent, EpochReport, Evaluation, Event, MemoryNeed, Sampling, Started, Summary,
+    BatchFacts, BytesSent, EpochReport, Evaluation, Event, Exchange, MemoryNeed, Sampling, Started, Summary,
 };
 use archipelago_train::metric::Metric;
 use archipelago_train::model::MODELS;
@@ -140,6 +140,7 @@ fn every_event() -> Vec<Event> {
         cpu_secs: 0.0,
         bytes_sent,
         sampling: Some(Sampling { hit_rate: Some(0.0), reuse_rate: Some(0.0), ..Sampling::default() }),
+        exchange: Some(Exchange::default()),
         evaluation: Some(evaluation.clone()),
     };
     vec![
@@ -181,6 +182,7 @@ fn summary() -> Summary {
         peak_rss_bytes: 0,
         bytes_sent: BytesSent::default(),
         sampling: None,
+        exchange: None,
         weights_sha256: String::new(),
     }
 }

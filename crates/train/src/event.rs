@@ -4,6 +4,7 @@
 //! here prints. A run that was resumed appends to the same log: epochs after a `resumed` event replace those of
 //! the same number before it.
 
+use crate::boundary::{Gaps, Toll};
 use crate::error::{Error, Result};
 use crate::metric::Metric;
 use archipelago_comm::{Kind, Meters};
@@ -172,7 +173,7 @@ pub struct EpochReport {
     pub evaluation: Option<Evaluation>,
 }
 
-/// What crossed part borders in an epoch, on all ranks.
+/// What crossed part borders, on all ranks.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Exchange {
     /// Rows (and gradients of rows) that each part sent in a step, mean over the steps.
@@ -185,6 +186,28 @@ pub struct Exchange {
     pub blocks_skipped: u64,
     /// For each layer how many rows were how many versions behind: 0, 1, 2 to 3, 4 to 7, … Empty where none can be.
     pub staleness: Vec<Vec<u64>>,
+}
+
+impl Exchange {
+    /// Of the [`Toll::facts`] of all ranks.
+    pub fn of(ranks: &[Vec<u64>]) -> Self {
+        let sum = |at: usize| ranks.iter().map(|facts| facts[at]).sum::<u64>();
+        let bins = |gaps: &[u64]| {
+            let used = gaps.iter().rposition(|&rows| rows > 0).map_or(0, |last| last + 1);
+            gaps[..used].to_vec()
+        };
+        let gaps: Vec<u64> = (Toll::COUNTS..ranks[0].len()).map(sum).collect();
+        let staleness: Vec<_> = gaps.chunks(Gaps::BINS).map(bins).collect();
+        let rows = || ranks.iter().map(|facts| facts[1]);
+        let (most, fewest) = (rows().max().unwrap_or(0), rows().min().unwrap_or(0));
+        Self {
+            messages_per_step: ranks.iter().map(|facts| facts[1] as f64 / facts[0].max(1) as f64).collect(),
+            messages_max_over_min: (fewest > 0).then(|| most as f64 / fewest as f64),
+            blocks_sent: sum(2),
+            blocks_skipped: sum(3),
+            staleness: if staleness.iter().all(Vec::is_empty) { Vec::new() } else { staleness },
+        }
+    }
 }
 
 /// What drawing the mini-batches of an epoch took, on all ranks.
@@ -324,7 +347,7 @@ pub struct Summary {
     /// What drawing the batches of the last epoch took, where they are drawn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sampling: Option<Sampling>,
-    /// What crossed part borders in the last epoch, where a batch is computed by all parts together.
+    /// What crossed part borders since the run was started or last resumed, where a batch is computed by all parts together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exchange: Option<Exchange>,
     /// Digest of the final weights: equal digests mean equal bits.
@@ -476,6 +499,22 @@ mod tests {
             assert!(line.starts_with(&format!("{{\"event\":\"{name}\",")) && !line.contains('\n'), "{line}");
             assert_eq!(serde_json::from_str::<Event>(&line).unwrap(), event);
         }
+    }
+
+    #[test]
+    fn what_ranks_say_of_crossing_is_put_together() {
+        let mut gaps = Gaps::default();
+        gaps.count(1.0, 5);
+        let toll = |rows| Toll { steps: 2, rows, sent: 1, skipped: 3, gaps: vec![Gaps::default(), gaps] };
+        let found = Exchange::of(&[toll(10).facts(3), toll(40).facts(3)]);
+        let expected = Exchange {
+            messages_per_step: vec![5.0, 20.0],
+            messages_max_over_min: Some(4.0),
+            blocks_sent: 2,
+            blocks_skipped: 6,
+            staleness: vec![vec![], vec![0, 10], vec![]],
+        };
+        assert_eq!(found, expected);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 
 use crate::batch::Loading;
 use crate::batch::operators::Operators;
-use crate::boundary::{Gaps, Memory, Toll};
+use crate::boundary::{Memory, Toll};
 use crate::checkpoint::{Checkpoint, Slot, State, Totals, hex, weights_sha256};
 use crate::event::{
     BatchFacts, BytesSent, EpochReport, Evaluation, Event, Exchange, MemoryNeed, Observer, Sampling, Started,
@@ -173,8 +173,8 @@ struct Session<'a> {
     meters: Meters,
     /// What drawing the batches of the last epoch took.
     sampled: Option<Sampling>,
-    /// What crossed part borders in it.
-    crossed: Option<Exchange>,
+    /// What crossing part borders took on each rank, in all epochs of this session.
+    crossed: Vec<Vec<u64>>,
 }
 
 /// Whether the loop goes on after an epoch.
@@ -199,7 +199,7 @@ impl<'a> Session<'a> {
             strategy,
             meters,
             sampled: None,
-            crossed: None,
+            crossed: Vec::new(),
         };
         if let Some(checkpoint) = &run.resume {
             session.restore(checkpoint)?;
@@ -417,31 +417,12 @@ impl<'a> Session<'a> {
             return Ok(None);
         }
         let layers = self.run.config.model.layers;
-        let mut facts = vec![toll.rows, toll.sent, toll.skipped];
-        for layer in 0..layers {
-            facts.extend(toll.gaps.get(layer).copied().unwrap_or_default().0);
+        let of_ranks = comm.all_gather(&toll.facts(layers), Kind::Control)?;
+        self.crossed.resize(of_ranks.len(), vec![0; of_ranks[0].len()]);
+        for (sums, facts) in self.crossed.iter_mut().zip(&of_ranks) {
+            sums.iter_mut().zip(facts).for_each(|(sum, fact)| *sum += fact);
         }
-        let ranks = comm.all_gather(&facts, Kind::Control)?;
-        let sum = |at: usize| ranks.iter().map(|facts| facts[at]).sum::<u64>();
-        let bins = |layer: usize| {
-            let bins: Vec<u64> = (0..Gaps::BINS).map(|bin| sum(3 + layer * Gaps::BINS + bin)).collect();
-            let used = bins.iter().rposition(|&rows| rows > 0).map_or(0, |last| last + 1);
-            bins[..used].to_vec()
-        };
-        let staleness: Vec<_> = (0..layers).map(bins).collect();
-        let messages = ranks.iter().map(|facts| facts[0] as f64 / toll.steps as f64);
-        let (most, fewest) = (ranks.iter().map(|f| f[0]).max(), ranks.iter().map(|f| f[0]).min());
-        self.crossed = Some(Exchange {
-            messages_per_step: messages.collect(),
-            messages_max_over_min: most
-                .zip(fewest)
-                .filter(|(_, fewest)| *fewest > 0)
-                .map(|(m, f)| m as f64 / f as f64),
-            blocks_sent: sum(1),
-            blocks_skipped: sum(2),
-            staleness: if staleness.iter().all(Vec::is_empty) { Vec::new() } else { staleness },
-        });
-        Ok(self.crossed.clone())
+        Ok(Some(Exchange::of(&of_ranks)))
     }
 
     /// What drawing batches took on all ranks; `None` where none are drawn.
@@ -582,7 +563,7 @@ impl<'a> Session<'a> {
             peak_rss_bytes: peak[0],
             bytes_sent: self.totals.bytes_sent,
             sampling: self.sampled,
-            exchange: self.crossed.clone(),
+            exchange: (!self.crossed.is_empty()).then(|| Exchange::of(&self.crossed)),
             weights_sha256: self.weights_sha256()?,
         })
     }

@@ -240,7 +240,7 @@ pub fn summary(summary: &Summary, stated_bytes: Option<u64>) -> String {
     super::table::facts(lines)
 }
 
-/// What crossed part borders in the last epoch.
+/// What crossed part borders.
 fn crossed(facts: &Exchange) -> String {
     let parts = facts.messages_per_step.len().max(1) as f64;
     let mean = facts.messages_per_step.iter().sum::<f64>() / parts;
@@ -268,7 +268,8 @@ fn ages(staleness: &[Vec<u64>]) -> String {
         (first, next) => format!("{first}-{}", next - 1),
     };
     let share = |bin: usize| format!("{} {}", name(bin), units::percent(rows(bin) as f64 / all as f64));
-    (0..bins).filter(|&bin| rows(bin) > 0).map(share).collect::<Vec<_>>().join(", ")
+    // What would read 0.0 % is not worth saying.
+    (0..bins).filter(|&bin| 2000 * rows(bin) >= all.max(1)).map(share).collect::<Vec<_>>().join(", ")
 }
 
 /// What drawing the batches of the last epoch took.

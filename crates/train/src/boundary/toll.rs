@@ -25,6 +25,21 @@ impl Toll {
     }
 }
 
+impl Toll {
+    /// How many facts stand before the gaps of the layers.
+    pub const COUNTS: usize = 4;
+
+    /// All of it as a list that can be added up: steps, rows, blocks sent, blocks skipped, then the gaps of each of
+    /// `layers` layers.
+    pub fn facts(&self, layers: usize) -> Vec<u64> {
+        let mut facts = vec![self.steps, self.rows, self.sent, self.skipped];
+        for layer in 0..layers {
+            facts.extend(self.gaps.get(layer).copied().unwrap_or_default().0);
+        }
+        facts
+    }
+}
+
 /// How many rows were how many versions behind: 0, 1, 2 to 3, 4 to 7, …
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Gaps(pub [u64; Gaps::BINS]);

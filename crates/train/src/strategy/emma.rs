@@ -28,7 +28,7 @@ use std::sync::Arc;
 pub(super) const ENTRY: Entry = Entry {
     name: "emma",
     summary: "full batch in steps of one chunk of the sources each, aggregates are remembered (exchange.chunks)",
-    paper: "Emma: moving aggregation over source chunks",
+    paper: "Huang et al., Emma: source chunking and moving aggregation",
     behavior: Behavior { exact: false, global_batch: true, distributed: true, ranks_equal: true },
     check,
     build,
