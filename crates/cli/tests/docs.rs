@@ -150,7 +150,7 @@ fn every_event() -> Vec<Event> {
             ..Started::default()
         })),
         Event::Resumed { epoch: 1 },
-        Event::Epoch(epoch),
+        Event::Epoch(Box::new(epoch)),
         Event::Evaluation(evaluation),
         Event::Checkpoint { path: "run".into(), epoch: 1 },
         Event::StoppedEarly { epoch: 1, best_epoch: 1, patience: 1 },

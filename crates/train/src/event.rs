@@ -27,7 +27,7 @@ pub enum Event {
         epoch: u64,
     },
     /// An epoch is over.
-    Epoch(EpochReport),
+    Epoch(Box<EpochReport>),
     /// Scores outside the epoch loop, such as those of the final weights.
     Evaluation(Evaluation),
     /// A checkpoint is on disk.
@@ -467,7 +467,7 @@ mod tests {
     fn epoch(epoch: u64) -> Event {
         let bytes_sent = BytesSent { embeddings: u64::MAX, ..BytesSent::default() };
         let (loss, lr, secs) = (1.0 / 3.0, 0.01, 0.25);
-        Event::Epoch(EpochReport {
+        Event::Epoch(Box::new(EpochReport {
             epoch,
             step: epoch,
             loss,
@@ -478,7 +478,7 @@ mod tests {
             sampling: None,
             exchange: None,
             evaluation: None,
-        })
+        }))
     }
 
     #[test]

@@ -247,7 +247,7 @@ impl<'a> Session<'a> {
         let lr = self.worker.learning_rate(self.epoch);
         self.tell(|| {
             let (epoch, step) = (self.epoch, self.step);
-            Event::Epoch(EpochReport {
+            Event::Epoch(Box::new(EpochReport {
                 epoch,
                 step,
                 loss,
@@ -258,7 +258,7 @@ impl<'a> Session<'a> {
                 sampling,
                 exchange,
                 evaluation,
-            })
+            }))
         });
         self.keep(verdict)?;
         match verdict {

@@ -10,8 +10,10 @@ const HAND_OVER: Tag = Tag::new(5);
 /// Named numbers of one rank.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Memory {
-    floats: BTreeMap<String, Vec<f32>>,
-    words: BTreeMap<String, Vec<u64>>,
+    /// Lists of floats, by name.
+    pub floats: BTreeMap<String, Vec<f32>>,
+    /// Lists of whole numbers, by name.
+    pub words: BTreeMap<String, Vec<u64>>,
 }
 
 impl Memory {
@@ -76,16 +78,6 @@ impl Memory {
             }
         }
         Ok(memory)
-    }
-
-    /// The lists of numbers, by name.
-    pub fn lists(&self) -> (&BTreeMap<String, Vec<f32>>, &BTreeMap<String, Vec<u64>>) {
-        (&self.floats, &self.words)
-    }
-
-    /// The memory of these lists.
-    pub fn of(floats: BTreeMap<String, Vec<f32>>, words: BTreeMap<String, Vec<u64>>) -> Self {
-        Self { floats, words }
     }
 
     /// Whether there is nothing to keep.

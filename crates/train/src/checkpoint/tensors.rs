@@ -88,15 +88,14 @@ pub(super) fn write_state(file: &Path, checkpoint: &Checkpoint) -> Result<()> {
 
 /// Writes what a rank remembers.
 pub(super) fn write_memory(file: &Path, memory: &Memory) -> Result<()> {
-    let (floats, words) = memory.lists();
-    write(file, lists(floats, words).collect())
+    write(file, lists(&memory.floats, &memory.words).collect())
 }
 
 /// Reads what a rank remembers.
 pub(super) fn read_memory(file: &Path, bytes: &[u8]) -> Result<Memory> {
     let mut read = Checkpoint::default();
     read_state(file, bytes, &mut read)?;
-    Ok(Memory::of(read.floats, read.words))
+    Ok(Memory { floats: read.floats, words: read.words })
 }
 
 fn lists<'a>(
