@@ -244,11 +244,14 @@ pub fn aggregated(worker: &Worker, index: usize, order: Order) -> (usize, usize)
     if worker.model.keeps_transformed() {
         return (head_width(worker, index), shape.heads);
     }
-    let transforms = match order {
-        Order::AggregateFirst => false,
-        Order::NarrowerFirst | Order::Cheapest => shape.output < shape.input,
+    let narrower = shape.output < shape.input;
+    let width = match order {
+        Order::Cheapest if narrower => shape.output,
+        // Both halves are kept apart.
+        Order::Split if narrower => shape.input + shape.output,
+        _ => shape.input,
     };
-    (if transforms { shape.output } else { shape.input }, 0)
+    (width, 0)
 }
 
 /// Numbers per row that a layer computes: all its heads.

@@ -36,7 +36,7 @@ const BOUNDARIES: &[&[&str]] = &[
         "exchange.history_refresh_every=2",
         "exchange.rescale_gradient=true",
     ],
-    &["strategy.name=emma", "exchange.chunks=3", "exchange.history_of=narrowest"],
+    &["strategy.name=emma", "exchange.chunks=3", "exchange.history_of=inputs"],
     &["strategy.name=emma", "exchange.chunks=3", "exchange.moving=false"],
     &["strategy.name=emma", "exchange.chunks=3", "exchange.codec=bf16"],
     &["strategy.name=sancus"],
@@ -292,12 +292,7 @@ fn oracle_10_a_sweep_of_emma_sends_what_one_step_of_full_does() {
         };
         let full = bytes(&["strategy.name=full"]);
         for chunks in ["exchange.chunks=2", "exchange.chunks=10"] {
-            let emma = bytes(&[
-                "strategy.name=emma",
-                chunks,
-                "exchange.history_of=narrowest",
-                "exchange.history_refresh_every=never",
-            ]);
+            let emma = bytes(&["strategy.name=emma", chunks, "exchange.history_refresh_every=never"]);
             for (emma, full) in emma.iter().zip(&full).skip(1) {
                 assert_eq!(
                     (emma.embeddings, emma.features),

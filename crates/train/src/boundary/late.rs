@@ -7,7 +7,7 @@
 //! Memory: per layer the halo rows, and the gradients of the rows that others read.
 
 use super::ferry::{Ferry, add_rows, halo_by_owner, wanted_by_reader};
-use super::{Boundary, Crossing, Memory, Toll};
+use super::{Boundary, Crossing, Half, Memory, Toll};
 use crate::Result;
 use crate::run::RunConfig;
 use crate::view::Layout;
@@ -77,7 +77,7 @@ impl Late {
     fn receive(&mut self, layer: usize, direction: usize, version: u64) -> Result<()> {
         let mut leg = std::mem::take(self.leg(layer, direction));
         let smoothing = if direction == FORWARD { self.smooth_rows } else { self.smooth_gradients };
-        let crossing = Crossing { layer, width: leg.width, fixed: false };
+        let crossing = Crossing { layer, width: leg.width, fixed: false, half: Half::Whole };
         let mut arrived = vec![0.0; leg.held.len()];
         for (peer, rows) in &leg.ranks {
             let rows = &mut arrived[rows.start * leg.width..rows.end * leg.width];

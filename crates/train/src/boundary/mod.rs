@@ -50,6 +50,19 @@ pub struct Crossing {
     pub width: usize,
     /// Whether they are the same in every step, so that they cross once.
     pub fixed: bool,
+    /// Which sources of the layer they stand for.
+    pub half: Half,
+}
+
+/// Which sources of a layer are aggregated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Half {
+    /// All.
+    Whole,
+    /// Those of the own part.
+    Near,
+    /// Those of other parts.
+    Far,
 }
 
 /// In which order a layer aggregates and transforms, where it may choose.
@@ -59,8 +72,9 @@ pub enum Order {
     Cheapest,
     /// Aggregates first: what is kept from step to step then does not depend on the weights of the layer itself.
     AggregateFirst,
-    /// Transforms first only where that makes rows narrower: aggregates have the same width in every step.
-    NarrowerFirst,
+    /// Aggregates rows of the own part first and transforms those of other parts first, where that makes them narrower:
+    /// what crosses is narrow, and weights learn from most of what is kept.
+    Split,
 }
 
 /// What a layer reads as the rows of its own part.

@@ -4,12 +4,13 @@
 //! aggregates per target, and for an attention a number per head. It is a constant to the gradient, and is overwritten
 //! by exact aggregates when the strategy [`refreshes`](Moving::refresh) it.
 //!
-//! What crosses and is remembered are inputs of a layer, whose weights then learn from all of it; or, with
-//! `history_of = "narrowest"`, its outputs where those are narrower: fewer bytes, but weights learn from the chunk only.
+//! What crosses and is remembered are inputs of a layer, whose weights then learn from all of it. Where its outputs are
+//! narrower, and with `history_of = "narrowest"`, those of other parts cross and are remembered instead, apart from the
+//! inputs of the own part: fewer bytes, and the weights still learn from what the own part sent.
 //! Where we differ from the paper: what a first layer sums up of node features, which never change, is exact and need
 //! not be remembered.
 
-use super::{Boundary, Crossing, Exact, Memory, Order, Toll};
+use super::{Boundary, Crossing, Exact, Half, Memory, Order, Toll};
 use crate::Result;
 use crate::ops::Pool;
 use crate::ops::moving::{AttentionHistory, join_attention, join_sums};
@@ -21,7 +22,7 @@ use std::collections::BTreeMap;
 /// Aggregates that are joined with remembered ones; see the module.
 pub struct Moving {
     exact: Exact,
-    layers: BTreeMap<usize, History>,
+    layers: BTreeMap<(usize, Half), History>,
     first: usize,
     order: Order,
     refreshing: bool,
@@ -59,7 +60,7 @@ impl Moving {
     pub fn new(exact: Exact, config: &RunConfig, first: usize) -> Self {
         let order = match config.exchange.history_of {
             HistoryOf::Inputs => Order::AggregateFirst,
-            HistoryOf::Narrowest => Order::NarrowerFirst,
+            HistoryOf::Narrowest => Order::Split,
         };
         Self {
             exact,
@@ -77,15 +78,20 @@ impl Moving {
         self.refreshing = on;
     }
 
-    /// The history of a layer, made on first use.
-    fn history(&mut self, layer: usize, targets: usize, numbers: usize, heads: usize) -> &mut History {
-        self.layers.entry(layer).or_insert_with(|| History::new(targets, numbers, heads))
+    /// The history of a layer, or of half of it, made on first use.
+    fn history(&mut self, of: Crossing, targets: usize, numbers: usize, heads: usize) -> &mut History {
+        self.layers.entry((of.layer, of.half)).or_insert_with(|| History::new(targets, numbers, heads))
     }
 }
 
-/// What a checkpoint calls the history of a layer.
-fn names(layer: usize) -> [String; 3] {
-    ["aggregates", "logsumexp", "ages"].map(|what| format!("history.{layer}.{what}"))
+/// What a checkpoint calls the history of a layer, or of half of it.
+fn names(layer: usize, half: Half) -> [String; 3] {
+    let half = match half {
+        Half::Whole => "whole",
+        Half::Near => "near",
+        Half::Far => "far",
+    };
+    ["aggregates", "logsumexp", "ages"].map(|what| format!("history.{layer}.{half}.{what}"))
 }
 
 /// Of each target, the share of its messages that is there: all of them in a layout that was not thinned.
@@ -124,13 +130,16 @@ impl Boundary for Moving {
     fn join_sums(&mut self, pool: &Pool, crossing: Crossing, layout: &Layout, sums: &mut [f32]) {
         let (shares, refreshing) = (shares(layout), self.refreshing);
         let mut toll = std::mem::take(&mut self.toll);
-        let history = self.history(crossing.layer, layout.block.targets, sums.len(), 0);
+        let history = self.history(crossing, layout.block.targets, sums.len(), 0);
         if refreshing {
             history.aggregates.copy_from_slice(sums);
             history.ages.fill(0.0);
         } else {
             join_sums(pool, &shares, crossing.width, sums, &mut history.aggregates);
-            history.age(crossing.layer, &shares, &mut toll);
+            // Both halves are as old.
+            if crossing.half != Half::Far {
+                history.age(crossing.layer, &shares, &mut toll);
+            }
         }
         self.toll = toll;
     }
@@ -149,7 +158,7 @@ impl Boundary for Moving {
         let (shares, refreshing) = (shares(layout), self.refreshing);
         let mut toll = std::mem::take(&mut self.toll);
         let targets = layout.block.targets;
-        let history = self.history(crossing.layer, targets, average.len(), logsumexp.len());
+        let history = self.history(crossing, targets, average.len(), logsumexp.len());
         if refreshing {
             history.aggregates.copy_from_slice(average);
             history.logsumexp.copy_from_slice(logsumexp);
@@ -192,8 +201,8 @@ impl Boundary for Moving {
 
     fn save(&mut self) -> Result<Memory> {
         let mut memory = Memory::default();
-        for (&layer, history) in &self.layers {
-            let [aggregates, logsumexp, ages] = names(layer);
+        for (&(layer, half), history) in &self.layers {
+            let [aggregates, logsumexp, ages] = names(layer, half);
             memory.put(aggregates, &history.aggregates);
             memory.put(logsumexp, &history.logsumexp);
             memory.put(ages, &history.ages);
@@ -208,13 +217,15 @@ impl Boundary for Moving {
             buffer
         };
         // Layers before the first have no history.
-        for layer in 0..=usize::from(u8::MAX) {
-            let [aggregates, logsumexp, ages] = names(layer);
+        let layers = 0..=usize::from(u8::MAX);
+        let halves = [Half::Whole, Half::Near, Half::Far];
+        for (layer, half) in layers.flat_map(|layer| halves.map(|half| (layer, half))) {
+            let [aggregates, logsumexp, ages] = names(layer, half);
             if let (Some(aggregates), Some(logsumexp), Some(ages)) =
                 (memory.get(&aggregates), memory.get(&logsumexp), memory.get(&ages))
             {
                 let (aggregates, logsumexp) = (copy(aggregates), copy(logsumexp));
-                self.layers.insert(layer, History { aggregates, logsumexp, ages: ages.to_vec() });
+                self.layers.insert((layer, half), History { aggregates, logsumexp, ages: ages.to_vec() });
             }
         }
         Ok(())

@@ -144,6 +144,7 @@ fn check_layer(case: &Case, size: &str) {
         boundary: &mut Isolated,
         layout: &layout,
         layer: 0,
+        half: crate::boundary::Half::Whole,
         statics: None,
         static_input: None,
     };

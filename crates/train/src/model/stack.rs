@@ -5,7 +5,7 @@
 
 use super::{Aggregator, Entry, Layer, LayerShape, Names, Reads, Start, Weight};
 use crate::Result;
-use crate::boundary::Boundary;
+use crate::boundary::{Boundary, Half};
 use crate::parameters::{Parameter, ParameterId, Parameters};
 use crate::tape::{Activation, DropoutRows, NormWeights, Tape, Var};
 use crate::view::{Layout, Statics, Verb, View};
@@ -190,6 +190,7 @@ impl Model {
                 boundary: &mut *boundary,
                 layout,
                 layer: index,
+                half: Half::Whole,
                 statics: statics.as_deref_mut(),
                 static_input,
             };

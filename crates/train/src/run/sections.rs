@@ -162,10 +162,10 @@ choice! {
 choice! {
     /// What targets remember of their neighbours, where a layer may aggregate before or after it transforms.
     HistoryOf {
+        /// Inputs of the layer, or of nodes of other parts its outputs where those are narrower: fewer bytes.
+        Narrowest = "narrowest",
         /// Inputs of the layer: its weights learn from all that is remembered.
         Inputs = "inputs",
-        /// Inputs or outputs, whichever are narrower: fewer bytes, but weights learn from what is new only.
-        Narrowest = "narrowest",
     }
 }
 
@@ -431,7 +431,7 @@ section! {
         /// Sweeps after which what targets remember is computed anew from all sources (emma)
         history_refresh_every: Refresh = Refresh::Chunks,
         /// What targets remember and chunks send (emma)
-        history_of: HistoryOf = HistoryOf::Inputs,
+        history_of: HistoryOf = HistoryOf::Narrowest,
         /// Gradients on their way to a chunk stand for those that others would get (emma)
         rescale_gradient: bool = false,
         /// When rows that other parts hold are too old (sancus)

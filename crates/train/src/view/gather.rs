@@ -6,7 +6,7 @@
 
 use super::{Layout, Sources, Verb, View};
 use crate::Result;
-use crate::boundary::{Boundary, Crossing};
+use crate::boundary::{Boundary, Crossing, Half};
 use crate::ops::gather::{Gather, gather as kernel};
 use crate::ops::moving::{add_scaled_rows, scale_rows};
 use crate::ops::{Rows, Targets, dense};
@@ -68,7 +68,7 @@ pub(super) fn gather_static(
     features: &Input,
     verb: Verb,
 ) -> Result<Arc<Matrix>> {
-    let crossing = Crossing { layer: view.layer, width: features.cols(), fixed: true };
+    let crossing = Crossing { layer: view.layer, width: features.cols(), fixed: true, half: Half::Whole };
     let rows: &[f32] = match features {
         Input::Dense(matrix) => &matrix.values,
         Input::Sparse(_) => &[],
@@ -112,12 +112,17 @@ fn aggregate(
     })?;
     if remembers {
         boundary.join_sums(&tape.pool, crossing, layout, &mut output);
-        if verb == Verb::Symmetric {
+        if includes_own(verb, crossing) {
             add_scaled_rows(&tape.pool, layout.own_weights(), local, width, &mut output);
         }
     }
     tape.arena.give(halo);
     Ok(output)
+}
+
+/// Whether a target's own row is among what is summed up.
+fn includes_own(verb: Verb, crossing: Crossing) -> bool {
+    verb == Verb::Symmetric && crossing.half != Half::Far
 }
 
 /// Brings the halo of a layer and computes its targets, those that need no halo while it is under way. `compute`
@@ -166,7 +171,7 @@ impl Op for Gathered {
         if self.sources.passes() {
             let (mut rows, accumulate) = tape.gradient_buffer(self.sources.rows);
             kernel(&tape.pool, &graph, upstream, Targets::All(block.local), &mut rows, accumulate);
-            if remembers && self.verb == Verb::Symmetric {
+            if remembers && includes_own(self.verb, self.crossing) {
                 add_scaled_rows(&tape.pool, self.layout.own_weights(), &gradient, width, &mut rows);
             }
             if crosses {

@@ -20,6 +20,8 @@ pub struct Layout {
     pub(super) means: OnceLock<Arc<Vec<f32>>>,
     pub(super) symmetric: OnceLock<Symmetric>,
     own: OnceLock<Vec<f32>>,
+    pub(super) near: OnceLock<Arc<Self>>,
+    pub(super) far: OnceLock<Arc<Self>>,
 }
 
 /// Which local rows other ranks read, and where halo rows come from.
@@ -46,8 +48,18 @@ impl Layout {
     /// The layout of `block`; `nodes` and `degrees` have one entry per source row.
     pub fn new(block: Arc<Block>, nodes: Arc<Vec<u64>>, degrees: Vec<f32>, routes: Routes) -> Self {
         debug_assert!(nodes.len() >= block.sources() && degrees.len() == block.sources());
-        let (means, symmetric, own) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
-        Self { block, nodes, degrees, routes, thinned: None, means, symmetric, own }
+        Self {
+            block,
+            nodes,
+            degrees,
+            routes,
+            thinned: None,
+            means: OnceLock::new(),
+            symmetric: OnceLock::new(),
+            own: OnceLock::new(),
+            near: OnceLock::new(),
+            far: OnceLock::new(),
+        }
     }
 
     /// Whether any row of this layer crosses a part border.

@@ -15,7 +15,7 @@ pub use layout::{Layout, Routes, Symmetric};
 pub use thin::{Scales, Thinned, Thinning};
 
 use crate::Result;
-use crate::boundary::{Boundary, Crossing, Order, Own, Passing};
+use crate::boundary::{Boundary, Crossing, Half, Order, Own, Passing};
 use crate::ops::attention::{EdgeDropout, Loops};
 use crate::parameters::ParameterId;
 use crate::tape::{Buffer, Input, Matrix, Tape, Var};
@@ -137,6 +137,8 @@ pub struct View<'a> {
     pub layout: &'a Arc<Layout>,
     /// Which layer this is; 0 is the first.
     pub layer: usize,
+    /// Which of its sources this view shows.
+    pub half: Half,
     /// What is known of the static input; none where inputs change from step to step.
     pub statics: Option<&'a mut Statics>,
     /// The variable that holds the static input itself.
@@ -198,6 +200,9 @@ impl View<'_> {
         input: usize,
         output: usize,
     ) -> Result<Var> {
+        if self.splits(rows, input, output) {
+            return self.transformed_by_halves(verb, rows, weight);
+        }
         let plain = !self.tape.training && !self.layout.crosses() && !self.is_static(rows);
         if plain && !self.boundary.remembers(self.layer) && !self.transforms_first(rows, input, output) {
             return Ok(gather::gather_and_transform(self, verb, rows, weight));
@@ -205,11 +210,39 @@ impl View<'_> {
         self.aggregate_and_transform(rows, weight, input, output, |view, rows| view.aggregate(verb, rows))
     }
 
+    /// Whether the sources of other parts are aggregated apart: theirs are narrower transformed, and several parts there are.
+    fn splits(&self, rows: Var, input: usize, output: usize) -> bool {
+        let several = self.layout.routes.send.len() > 1;
+        let joins = self.boundary.order() == Order::Split && self.boundary.remembers(self.layer);
+        several && joins && output < input && self.tape.sparse(rows).is_none() && !self.is_static(rows)
+    }
+
+    /// `W agg(near rows) + agg(W far rows)`.
+    fn transformed_by_halves(&mut self, verb: Verb, rows: Var, weight: ParameterId) -> Result<Var> {
+        let layout = Arc::clone(self.layout);
+        let near = self.of_half(Half::Near, layout.near(), |view| gather::gather(view, verb, rows))?;
+        let near_output = self.tape.linear(near, weight, layout.block.targets);
+        self.tape.forget(near);
+        let transformed = self.tape.linear(rows, weight, self.tape.rows(rows));
+        let far = self.of_half(Half::Far, layout.far(), |view| gather::gather(view, verb, transformed))?;
+        self.tape.forget(transformed);
+        Ok(self.tape.add_rows(near_output, far))
+    }
+
+    fn of_half<T>(
+        &mut self,
+        half: Half,
+        layout: &Arc<Layout>,
+        work: impl FnOnce(&mut View<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let (tape, boundary) = (&mut *self.tape, &mut *self.boundary);
+        work(&mut View { tape, boundary, layout, layer: self.layer, half, statics: None, static_input: None })
+    }
+
     fn transforms_first(&self, rows: Var, input: usize, output: usize) -> bool {
         let block = &self.layout.block;
         let cheaper = match (self.boundary.order(), self.layout.crosses()) {
-            (Order::AggregateFirst, _) => false,
-            (Order::NarrowerFirst, _) => output < input,
+            (Order::AggregateFirst | Order::Split, _) => false,
             (Order::Cheapest, true) => output <= input,
             (Order::Cheapest, false) => {
                 transform_costs_less(block.sources(), block.targets, block.edges(), input, output)
@@ -220,7 +253,7 @@ impl View<'_> {
 
     /// How `rows` of this layer cross.
     fn crossing(&self, rows: Var) -> Crossing {
-        Crossing { layer: self.layer, width: self.tape.cols(rows), fixed: false }
+        Crossing { layer: self.layer, width: self.tape.cols(rows), fixed: false, half: self.half }
     }
 
     /// The local source rows of a verb that reads `rows`, as the boundary wants it.

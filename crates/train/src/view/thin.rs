@@ -64,6 +64,30 @@ impl Layout {
         layout
     }
 
+    /// The same layer with its local sources only: nothing crosses. Made once.
+    pub fn near(&self) -> &Arc<Self> {
+        self.near.get_or_init(|| {
+            let stays: Vec<bool> = (0..self.block.sources()).map(|row| row < self.block.local).collect();
+            Arc::new(self.half(&stays, &vec![false; stays.len()]))
+        })
+    }
+
+    /// The same layer with the sources of other parts only. Made once.
+    pub fn far(&self) -> &Arc<Self> {
+        self.far.get_or_init(|| {
+            let stays: Vec<bool> = (0..self.block.sources()).map(|row| row >= self.block.local).collect();
+            Arc::new(self.half(&stays, &vec![true; stays.len()]))
+        })
+    }
+
+    /// Half of the sources; what is missing of the layer itself is missing alike in both halves.
+    fn half(&self, stays: &[bool], sends: &[bool]) -> Self {
+        let scales = Scales::OfAll;
+        let mut half = self.thinned(Thinning { stays, sends, halo_weight: 1.0, scales, loops: false });
+        half.thinned.clone_from(&self.thinned);
+        half
+    }
+
     fn thinned_lists(&self, thinning: Thinning<'_>, place: &[u32]) -> Adjacency {
         let Adjacency { offsets, neighbors, weights } = &self.block.incoming;
         let weighted = !weights.is_empty() || thinning.halo_weight != 1.0;
@@ -166,6 +190,19 @@ mod tests {
         let stays = [true, true, true, false, true];
         let thin = layout().thinned(Thinning { halo_weight: 2.0, ..thinning(&stays) });
         assert_eq!(thin.block.incoming.weights, [1.0, 2.0, 1.0, 2.0]);
+    }
+
+    #[test]
+    fn the_halves_of_a_layer_have_all_its_edges_and_the_far_one_all_that_crosses() {
+        let stays = [false, true, true, false, true];
+        let thin = layout().thinned(thinning(&stays));
+        let (near, far) = (thin.near(), thin.far());
+        assert_eq!((near.block.edges(), far.block.edges()), (2, 2));
+        assert_eq!((near.block.halo, far.block.halo), (0, 1));
+        assert!(!near.crosses());
+        assert_eq!(far.routes, thin.routes);
+        assert_eq!((&near.thinned, &far.thinned), (&thin.thinned, &thin.thinned));
+        assert_eq!((near.means(), far.means()), (thin.means(), thin.means()));
     }
 
     #[test]
