@@ -103,7 +103,7 @@ impl SumGradients {
         };
         if slot.len() != values.len() {
             let message = format!("`{name}`: expected `{}` numbers, found `{}`", slot.len(), values.len());
-            return Err(Error::checkpoint("state.safetensors", message)
+            return Err(Error::checkpoint("memory of a rank", message)
                 .with_hint("it is of another model, another number of parts or another `agree.codec`"));
         }
         slot.copy_from_slice(values);
@@ -383,7 +383,7 @@ mod tests {
         let messages = on_ranks(2, &int8, 1000, |_, agreement| {
             Ok(agreement.recall("agree.lost", &[0.0; 3]).unwrap_err().to_string())
         });
-        let expected = "`state.safetensors`: `agree.lost`: expected `1008` numbers, found `3`\n\nhint: ";
+        let expected = "`memory of a rank`: `agree.lost`: expected `1008` numbers, found `3`\n\nhint: ";
         assert!(messages[0].starts_with(expected), "{}", messages[0]);
         on_ranks(2, &config(&[]), 1000, |_, agreement| {
             assert!(agreement.recall("agree.lost", &[0.0; 3]).is_err());

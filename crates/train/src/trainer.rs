@@ -307,21 +307,30 @@ impl<'a> Session<'a> {
         let Some(folder) = &self.run.folder else { return Ok(()) };
         let embeddings = embedding::keep(&self.worker)?;
         // Only a run that is not over goes on from here.
-        let goes_on = slot == Slot::Last && self.epoch < self.run.config.train.epochs;
-        let memory = if goes_on { self.memory()? } else { Memory::default() };
-        let comm = &self.worker.comm;
+        let remembers = slot == Slot::Last && self.goes_on(self.epoch);
+        let comm = Rc::clone(&self.worker.comm);
         if comm.rank() > 0 {
-            return memory.hand_over(comm, |_, _| Ok(()));
+            return if remembers {
+                Memory::hand_over(&comm, || self.memory(), |_, _| Ok(()))
+            } else {
+                Ok(())
+            };
         }
         let mut checkpoint = self.checkpoint();
         if let Some(embeddings) = embeddings {
             embeddings.put(&mut checkpoint);
         }
         let path = checkpoint.save_with(folder, slot, |new| {
-            memory.hand_over(comm, |rank, memory| Checkpoint::write_memory(new, rank, &memory))
+            let keep = |rank, memory| Checkpoint::write_memory(new, rank, &memory);
+            if remembers { Memory::hand_over(&comm, || self.memory(), keep) } else { Ok(()) }
         })?;
         self.tell(|| Event::Checkpoint { path, epoch: self.epoch });
         Ok(())
+    }
+
+    /// Whether there are epochs after this one.
+    fn goes_on(&self, epoch: u64) -> bool {
+        epoch < self.run.config.train.epochs
     }
 
     /// What this rank remembers from step to step.
@@ -362,6 +371,20 @@ impl<'a> Session<'a> {
         if let Some(embeddings) = &mut self.worker.embeddings {
             embeddings.restore(&self.worker.part, checkpoint)?;
         }
+        if self.goes_on(checkpoint.state.epoch) {
+            self.recall()?;
+        }
+        self.epoch = checkpoint.state.epoch;
+        self.step = checkpoint.state.step;
+        self.totals = checkpoint.state.totals.clone();
+        self.wall_before = self.totals.wall_secs;
+        self.stopping = Stopping::resumed(self.run.config.train.patience, checkpoint.state.best);
+        self.tell(|| Event::Resumed { epoch: self.epoch });
+        Ok(())
+    }
+
+    /// Takes what this rank remembered when the last checkpoint was written.
+    fn recall(&mut self) -> Result<()> {
         let memory = match &self.run.folder {
             Some(folder) => Checkpoint::load_memory(folder, self.worker.comm.rank())?,
             None => Memory::default(),
@@ -371,12 +394,6 @@ impl<'a> Session<'a> {
         for name in names {
             self.worker.agreement.recall(name, memory.get(name).unwrap_or_default())?;
         }
-        self.epoch = checkpoint.state.epoch;
-        self.step = checkpoint.state.step;
-        self.totals = checkpoint.state.totals.clone();
-        self.wall_before = self.totals.wall_secs;
-        self.stopping = Stopping::resumed(self.run.config.train.patience, checkpoint.state.best);
-        self.tell(|| Event::Resumed { epoch: self.epoch });
         Ok(())
     }
 

@@ -5,7 +5,8 @@
 mod common;
 
 use archipelago_comm::Kind;
-use archipelago_graph::dataset::{Dataset, Features};
+use archipelago_graph::dataset::{Dataset, EdgeChunk, Features, MemoryEdges};
+use archipelago_graph::partition::Assignment;
 use archipelago_graph::sample::Chunks;
 use archipelago_train::boundary::{Boundary, Exact, Moving, Toll};
 use archipelago_train::event::{BytesSent, Event, Observer};
@@ -17,8 +18,8 @@ use archipelago_train::view::{Layout, Scales, Thinning};
 use archipelago_train::worker::{TargetLabels, Worker};
 use archipelago_train::{Result, Run};
 use common::{
-    MODELS, TempStore, after_steps, assert_resumes, communities, config, cut, gradients, on_ranks,
-    relative_difference, train,
+    Limit, MODELS, TempStore, after_steps, assert_resumes, communities, config, cut, cut_as, gradients,
+    on_ranks, relative_difference, train,
 };
 use std::rc::Rc;
 use std::sync::atomic::AtomicBool;
@@ -310,7 +311,8 @@ fn a_codec_shortens_rows_on_the_wire() {
     for strategy in STRATEGIES.iter().filter(|entry| entry.behavior.global_batch) {
         let name = format!("strategy.name={}", strategy.name);
         let bytes = |codec: &str| -> u64 {
-            let run: &[&str] = &[&name, codec, "model.layers=3", "train.eval_every=100"];
+            let never = "exchange.history_refresh_every=never";
+            let run: &[&str] = &[&name, codec, "model.layers=3", "train.eval_every=100", never];
             bytes_of_epochs(&cut, &settings(&[run])).iter().map(|bytes| bytes.embeddings).sum()
         };
         let exact = bytes("exchange.codec=f32");
@@ -348,6 +350,75 @@ fn oracle_9_an_interrupted_and_resumed_run_ends_in_the_same_bits() {
 }
 
 #[test]
+fn oracle_9_holds_where_a_resumed_run_begins_with_a_refresh_and_for_features_that_were_brought() {
+    let mut sparse = with_sparse_features(communities(300, 2400, 5));
+    let (dense, sparse) = (cut(&mut communities(300, 2400, 5), 3, "random"), cut(&mut sparse, 3, "random"));
+    let refreshed: &[&str] = &["strategy.name=emma", "exchange.chunks=4", "exchange.codec=bf16"];
+    let model: &[&str] = &["model.name=sage", "model.layers=3", "train.epochs=8"];
+    assert_resumes(&dense.store, &settings(&[model, refreshed]), 3, "a refresh after the checkpoint");
+    for boundary in BOUNDARIES {
+        let config = settings(&[model, &["model.input_dropout=0.2"], boundary]);
+        assert_resumes(&sparse.store, &config, 3, &format!("{boundary:?} with sparse features"));
+    }
+}
+
+#[test]
+fn oracle_4_a_first_layer_is_never_stale() {
+    let mut sparse = with_sparse_features(communities(300, 2400, 5));
+    let (dense, sparse) = (cut(&mut communities(300, 2400, 5), 3, "random"), cut(&mut sparse, 3, "random"));
+    let one: &[&str] = &["model.layers=1", "train.optimizer=sgd"];
+    let bound: &[&str] = &["strategy.name=sancus", "exchange.stale_epochs=3"];
+    for cut in [&dense, &sparse] {
+        for model in MODELS {
+            let expected = after_steps(&cut.store, &settings(&[model, one]), 4);
+            let found = after_steps(&cut.store, &settings(&[model, one, bound]), 4);
+            equals(&found, &expected, &format!("{model:?}"));
+        }
+    }
+}
+
+/// A part alone with an island of the graph and no training node, a part whose nodes are read and read nothing, and two
+/// that read each other.
+fn lopsided() -> TempStore {
+    let mut dataset = communities(200, 1600, 4);
+    let part_of = |node: u64| (node / 50) as u32;
+    let mut kept = EdgeChunk::default();
+    let mut chunk = EdgeChunk::default();
+    while dataset.edges.next_chunk(&mut chunk).unwrap() {
+        for (&source, &target) in chunk.sources.iter().zip(&chunk.targets) {
+            let (from, to) = (part_of(source), part_of(target));
+            if from == to || (from > 0 && to > 1) {
+                kept.sources.push(source);
+                kept.targets.push(target);
+            }
+        }
+    }
+    dataset.edges = Box::new(MemoryEdges::new(kept, 0));
+    dataset.splits.train.retain(|&node| part_of(node) > 0);
+    let parts = (0..200).map(part_of).collect();
+    cut_as(&mut dataset, &Assignment { parts: 4, part_of: parts }, "file")
+}
+
+#[test]
+fn parts_without_targets_and_without_neighbors_on_other_parts_keep_up() {
+    let _limit = Limit::new();
+    let (lopsided, alone) = (lopsided(), cut(&mut communities(100, 600, 3), 1, "random"));
+    for boundary in BOUNDARIES {
+        for model in MODELS.iter().filter(|model| fits(model, boundary)) {
+            for layers in ["model.layers=1", "model.layers=3"] {
+                for store in [&lopsided, &alone] {
+                    let config = settings(&[model, &[layers, "train.epochs=4"], boundary]);
+                    assert!(
+                        train(&store.store, &config).train_loss.is_finite(),
+                        "{boundary:?} with {model:?}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn every_model_learns_across_every_boundary() {
     let cut = cut(&mut communities(400, 4000, 4), 3, "random");
     let run: &[&str] = &["train.epochs=40", "train.eval_every=40", "model.dropout=0.2", "train.lr=0.02"];
@@ -365,11 +436,14 @@ fn every_model_learns_across_every_boundary() {
 }
 
 #[test]
-fn a_maximum_is_not_remembered() {
+fn what_cannot_be_is_refused_with_the_reason() {
     let model: &[&str] = &["model.name=sage", "model.aggregator=max", "strategy.name=emma"];
     let error = strategy::check(&settings(&[model]), 2).err().map(|error| error.to_string()).unwrap();
     assert!(error.contains("expected `mean` or `sum` with strategy `emma`, found `max`"), "{error}");
     assert!(error.contains("hint: "), "{error}");
+    let turns: &[&str] = &["strategy.name=skipg", "exchange.staleness=turns"];
+    let error = strategy::check(&settings(&[turns]), 2).err().map(|error| error.to_string()).unwrap();
+    assert!(error.contains("expected `epochs` with strategy `skipg`, found `turns`"), "{error}");
 }
 
 /// One step of Emma in which the first of three chunks sends, with a history that does not move.

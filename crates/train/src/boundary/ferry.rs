@@ -111,7 +111,8 @@ impl Ferry {
         rows: impl ExactSizeIterator<Item = (&'a [f32], u64)>,
     ) -> Result<()> {
         let (codec, width) = (self.codec(crossing), crossing.width);
-        self.rows += rows.len() as u64;
+        // What crosses once is no part of a step.
+        self.rows += if crossing.fixed { 0 } else { rows.len() as u64 };
         let mut frame = self.comm.frame(codec.bytes(rows.len(), width));
         if codec.exact {
             for (slot, (row, _)) in frame.values_mut::<f32>().chunks_exact_mut(width).zip(rows) {

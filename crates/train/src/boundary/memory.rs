@@ -38,13 +38,17 @@ impl Memory {
     }
 
     /// Hands the memory of every rank to rank 0, one rank after the other, which gives it to `keep`: it never holds more
-    /// than that of one other rank. All ranks call together.
-    pub fn hand_over(self, comm: &Comm, mut keep: impl FnMut(usize, Self) -> Result<()>) -> Result<()> {
+    /// than that of one other rank, and no rank makes a copy (`own`) before its turn. All ranks call together.
+    pub fn hand_over(
+        comm: &Comm,
+        own: impl FnOnce() -> Result<Self>,
+        mut keep: impl FnMut(usize, Self) -> Result<()>,
+    ) -> Result<()> {
         if comm.rank() > 0 {
             comm.receive(0, HAND_OVER, Kind::Control)?;
-            return self.send(comm);
+            return own()?.send(comm);
         }
-        keep(0, self)?;
+        keep(0, own()?)?;
         for rank in 1..comm.size() {
             comm.send(rank, HAND_OVER, Kind::Control, comm.frame(0))?;
             keep(rank, Self::receive(comm, rank)?)?;
@@ -102,10 +106,14 @@ mod tests {
             memory
         };
         let hand_over = |comm: Comm| {
-            memory(comm.rank()).hand_over(&comm, |rank, memory| {
-                heard.lock().unwrap().push((rank, memory));
-                Ok(())
-            })
+            Memory::hand_over(
+                &comm,
+                || Ok(memory(comm.rank())),
+                |rank, memory| {
+                    heard.lock().unwrap().push((rank, memory));
+                    Ok(())
+                },
+            )
         };
         launch(&Config::threads(3), hand_over).unwrap();
         assert_eq!(*heard.lock().unwrap(), [0, 1, 2].map(|rank| (rank, memory(rank))));

@@ -2,7 +2,7 @@
 //!
 //! Rows of the chunk cross as in [`Exact`], fresh; the layouts of a step hold no others. Memory: per layer one row of
 //! aggregates per target, and for an attention a number per head. It is a constant to the gradient, and is overwritten
-//! by exact aggregates when the strategy [`refreshes`](Moving::refresh) it.
+//! by exact aggregates, of rows that cross to the last bit, when the strategy [`refreshes`](Moving::refresh) it.
 //!
 //! What crosses and is remembered are inputs of a layer, whose weights then learn from all of it. Where its outputs are
 //! narrower, and with `history_of = "narrowest"`, those of other parts cross and are remembered instead, apart from the
@@ -46,9 +46,12 @@ impl History {
         Self { aggregates: Buffer::zeros(numbers), logsumexp, ages: vec![0.0; targets] }
     }
 
-    /// Everything is `shares` newer, and the rest a step older.
-    fn age(&mut self, layer: usize, shares: &[f32], toll: &mut Toll) {
-        for (age, share) in self.ages.iter_mut().zip(shares) {
+    /// `shares` of what targets remember is new, and the rest a step older. Targets without neighbours have nothing to
+    /// remember.
+    fn age(&mut self, layer: usize, layout: &Layout, shares: &[f32], toll: &mut Toll) {
+        let loops = layout.thinned.as_ref().is_some_and(|thinned| thinned.loops.is_some());
+        let targets = self.ages.iter_mut().zip(shares).zip(&layout.degrees);
+        for ((age, share), _) in targets.filter(|(_, degree)| loops || **degree > 0.0) {
             *age = (1.0 - share).clamp(0.0, 1.0) * (*age + 1.0);
             toll.read(layer, *age, 1);
         }
@@ -76,6 +79,11 @@ impl Moving {
     /// Whether the aggregates to come are exact and take the place of what is remembered.
     pub fn refresh(&mut self, on: bool) {
         self.refreshing = on;
+    }
+
+    /// How rows cross: those of a refresh to the last bit.
+    fn carried(&self, crossing: Crossing) -> Crossing {
+        Crossing { fixed: crossing.fixed || self.refreshing, ..crossing }
     }
 
     /// The history of a layer, or of half of it, made on first use.
@@ -116,11 +124,11 @@ impl Boundary for Moving {
     }
 
     fn depart(&mut self, crossing: Crossing, layout: &Layout, rows: &[f32]) -> Result<()> {
-        self.exact.depart(crossing, layout, rows)
+        self.exact.depart(self.carried(crossing), layout, rows)
     }
 
     fn arrive(&mut self, crossing: Crossing, layout: &Layout, halo: &mut [f32]) -> Result<()> {
-        self.exact.arrive(crossing, layout, halo)
+        self.exact.arrive(self.carried(crossing), layout, halo)
     }
 
     fn remembers(&self, layer: usize) -> bool {
@@ -138,7 +146,7 @@ impl Boundary for Moving {
             join_sums(pool, &shares, crossing.width, sums, &mut history.aggregates);
             // Both halves are as old.
             if crossing.half != Half::Far {
-                history.age(crossing.layer, &shares, &mut toll);
+                history.age(crossing.layer, layout, &shares, &mut toll);
             }
         }
         self.toll = toll;
@@ -168,7 +176,7 @@ impl Boundary for Moving {
             let kept =
                 AttentionHistory { average: &mut history.aggregates, logsumexp: &mut history.logsumexp };
             join_attention(pool, &shares, heads, average, logsumexp, kept);
-            history.age(crossing.layer, &shares, &mut toll);
+            history.age(crossing.layer, layout, &shares, &mut toll);
         }
         self.toll = toll;
     }

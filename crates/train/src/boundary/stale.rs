@@ -11,7 +11,7 @@
 //! - bound 0 of any of them is CAGNET: everything is sent every time.
 //!
 //! In a step in which its block is not sent the owner reads its own last version, too (`own_block = "stale"`), so that
-//! one and the same H is aggregated everywhere. Backward, a block that was not sent gets no gradient
+//! one and the same H is aggregated everywhere (but for what a lossy codec rounds). Backward, a block that was not sent gets no gradient
 //! (`backward = "exact-stale"`: the derivative of what was computed), or gradients go on as if everything were fresh
 //! (`"straight-through"`). SkipG is the mirror image: rows are always sent and gradients of rows are skipped, the last
 //! ones serving once more.
@@ -100,17 +100,17 @@ impl Rule {
     }
 }
 
-/// `|now - then| / |now|` in the norm of Frobenius; rows that became zero have changed.
+/// `|now - then| / |now|` in the norm of Frobenius; rows that became zero, or no numbers, have changed.
 fn change(now: &[f32], then: &[f32]) -> f64 {
     let (mut difference, mut size) = (0.0, 0.0);
     for (x, y) in now.iter().zip(then) {
         difference += f64::from(x - y).powi(2);
         size += f64::from(*x).powi(2);
     }
-    match (difference > 0.0, size > 0.0) {
-        (false, _) => 0.0,
-        (true, true) => (difference / size).sqrt(),
-        (true, false) => f64::INFINITY,
+    match (difference, size) {
+        (0.0, _) => 0.0,
+        (difference, size) if size > 0.0 && difference.is_finite() => (difference / size).sqrt(),
+        _ => f64::INFINITY,
     }
 }
 
@@ -147,9 +147,9 @@ impl Stale {
         self.layers.entry(layer).or_default()
     }
 
-    /// Whether rows of other steps may be read.
+    /// Whether rows of other steps may be read. Nothing of a first layer crosses but features, and those once.
     fn skips_rows(&self, crossing: Crossing) -> bool {
-        self.skips == Skips::Rows && !crossing.fixed
+        self.skips == Skips::Rows && !crossing.fixed && crossing.layer > 0
     }
 
     /// Whether gradients of rows that were sent in an earlier epoch go back nevertheless.
@@ -164,6 +164,10 @@ impl Stale {
         }
         let row = |at: usize| (&rows[at * crossing.width..][..crossing.width], layout.nodes[at]);
         self.ferry.send(peer, crossing, false, (0..layout.block.local).map(row))
+    }
+
+    fn count_block(&mut self, sent: bool) {
+        *(if sent { &mut self.toll.sent } else { &mut self.toll.skipped }) += 1;
     }
 
     /// Whether gradients of rows, which may be skipped, are sent in this step.
@@ -285,9 +289,9 @@ impl Boundary for Stale {
                 false => self.ferry.send_nothing(peer, crossing)?,
             }
         }
-        if !crossing.fixed && wanted_by_reader(layout).next().is_some() {
-            let counter = if active { &mut self.toll.sent } else { &mut self.toll.skipped };
-            *counter += 1;
+        let counts = !crossing.fixed && self.skips != Skips::Gradients;
+        if counts && wanted_by_reader(layout).next().is_some() {
+            self.count_block(active);
         }
         Ok(())
     }
@@ -317,8 +321,12 @@ impl Boundary for Stale {
 
     fn depart_back(&mut self, crossing: Crossing, layout: &Layout, halo: &[f32]) -> Result<()> {
         let (epoch, straight, skips) = (self.epoch, self.goes_straight(), self.skips);
-        if skips == Skips::Gradients && !self.gradients_are_due(crossing) {
-            return Ok(());
+        if skips == Skips::Gradients {
+            let due = self.gradients_are_due(crossing);
+            self.count_block(due);
+            if !due {
+                return Ok(());
+            }
         }
         for (peer, of) in halo_by_owner(layout) {
             if straight || self.held(crossing.layer).versions[peer] == epoch {

@@ -56,6 +56,11 @@ pub(super) fn read(folder: &Path, wanted: &[&str]) -> Result<Vec<Vec<u8>>> {
     wanted.iter().map(|name| read_file(folder, name, &manifest)).collect()
 }
 
+/// Whether a checkpoint `folder` says that it has a file called `name`.
+pub(super) fn lists(folder: &Path, name: &str) -> Result<bool> {
+    Ok(read_manifest(folder)?.files.contains_key(name))
+}
+
 fn read_file(folder: &Path, name: &str, manifest: &Manifest) -> Result<Vec<u8>> {
     let file = folder.join(name);
     let Some(expected) = manifest.files.get(name) else {

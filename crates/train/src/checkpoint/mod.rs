@@ -1,7 +1,7 @@
 //! Everything a resumed run needs to be bit-identical to the uninterrupted one.
 //!
 //! `RUN/checkpoint/last` and `RUN/checkpoint/best` are folders: `weights.safetensors` (readable by other tools),
-//! `state.safetensors` (the optimiser's moments, running statistics, a strategy's memory), `state.json` (counters,
+//! `state.safetensors` (the optimiser's moments, running statistics), `state.json` (counters,
 //! totals, the resolved run file, what the data was), `memory-R.safetensors` (what rank R remembers from step to step, of
 //! the strategies that do) and `manifest.json` (sizes and checksums). How they are
 //! replaced without ever being half-written is told in `folder.rs`.
@@ -164,7 +164,7 @@ impl Checkpoint {
     /// What `rank` remembered when the last checkpoint of a `run` was written.
     pub fn load_memory(run: &Path, rank: usize) -> Result<Memory> {
         let (folder, name) = (Slot::Last.path(run), memory_file(rank));
-        if !folder.join(&name).exists() {
+        if !folder::lists(&folder, &name)? {
             return Ok(Memory::default());
         }
         let files = folder::read(&folder, &[&name])?;

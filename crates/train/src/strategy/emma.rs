@@ -2,8 +2,8 @@
 //!
 //! An epoch is a sweep: a random order of all nodes is cut into B chunks (`exchange.chunks`), and B steps are made, each
 //! with all training nodes in its loss. In a step only edges whose source is in the chunk carry messages, local ones
-//! too; what they add up to joins what their target remembers (`boundary/moving.rs`), and a target's own row is always
-//! fresh. So a step exchanges and aggregates 1/B of what `full` does. At the start and every so many sweeps
+//! too; what they add up to joins what their target remembers (`boundary/moving.rs`). What a layer takes of a target's own
+//! row is always fresh, but for the loop that an attention adds, which is an edge like any other. So a step exchanges and aggregates 1/B of what `full` does. At the start and every so many sweeps
 //! (`exchange.history_refresh_every`) one forward pass over all edges makes what is remembered exact.
 //!
 //! What a first layer sums up of node features never changes, so it is exact in every step: computed once where features
@@ -16,7 +16,7 @@ use super::shared_batch::{Moment, SharedBatch, check as check_shared};
 use super::{Behavior, Entry, EpochOutcome, Strategy};
 use crate::batch::Loading;
 use crate::boundary::{Boundary, Exact, Memory, Moving};
-use crate::run::{Aggregator, Refresh, RunConfig};
+use crate::run::{Aggregator, HistoryOf, Norm, Refresh, RunConfig};
 use crate::view::{Layout, Scales, Thinning};
 use crate::worker::Worker;
 use crate::{Error, Result};
@@ -51,12 +51,19 @@ fn build(worker: &Worker) -> Result<Box<dyn Strategy>> {
         return Ok(Box::new(Forgetful(batch(worker, exact)?)));
     }
     let every = match exchange.history_refresh_every {
+        // With one chunk nothing is remembered beyond a step.
+        _ if chunks(&worker.config) == 1 => 0,
         Refresh::Chunks => exchange.chunks as u64,
         Refresh::Every(sweeps) => sweeps,
         Refresh::Never => 0,
     };
     let boundary = Moving::new(exact, &worker.config, first_chunked(worker));
     Ok(Box::new(Emma { batch: batch(worker, boundary)?, refresh_every: every }))
+}
+
+/// Steps of a sweep.
+fn chunks(config: &RunConfig) -> usize {
+    if config.exchange.chunking { config.exchange.chunks } else { 1 }
 }
 
 /// The first layer whose sources are chunked: the second, unless the first attends to its sources.
@@ -94,7 +101,9 @@ impl Emma {
 
 impl Strategy for Emma {
     fn epoch(&mut self, worker: &mut Worker, epoch: u64, step: u64) -> Result<EpochOutcome> {
-        if self.refresh_every > 0 && (epoch - 1).is_multiple_of(self.refresh_every) {
+        // Statistics of batch norms, which a pass without training reads, are known after the first sweep only.
+        let known = epoch > 1 || worker.config.model.norm != Norm::Batch;
+        if self.refresh_every > 0 && (epoch - 1).is_multiple_of(self.refresh_every) && known {
             self.refresh(worker, epoch, step)?;
         }
         sweep(&mut self.batch, worker, Scales::OfAll, epoch, step)
@@ -119,7 +128,7 @@ impl Strategy for Forgetful {
     }
 
     fn kept_bytes(&self, worker: &Worker) -> u64 {
-        thinned_bytes(worker)
+        self.0.kept_bytes(worker) + thinned_bytes(worker)
     }
 }
 
@@ -131,8 +140,7 @@ fn sweep<B: Boundary>(
     epoch: u64,
     step: u64,
 ) -> Result<EpochOutcome> {
-    let exchange = &worker.config.exchange;
-    let count = if exchange.chunking { exchange.chunks } else { 1 };
+    let count = chunks(&worker.config);
     let nodes = worker.part.starts().last().copied().unwrap_or(0);
     let chunks = Chunks::new(count, nodes, worker.config.train.seed, epoch);
     let members: Vec<Vec<u32>> = worker.layers.iter().map(|layout| chunk_of_rows(layout, &chunks)).collect();
@@ -171,12 +179,17 @@ fn chunk(
     layers.iter().zip(members).enumerate().map(layer).collect()
 }
 
-/// Bytes of the layers of a step: their share of the edges, both ways, and what is told of every row.
+/// Bytes of the layers of a step: their share of the edges, both ways, and what is told of every row; for all rows where
+/// near and far sources are told apart, of the chunk and of a refresh.
 fn thinned_bytes(worker: &Worker) -> u64 {
-    let chunks = worker.config.exchange.chunks as u64;
-    let layer = |layout: &Arc<Layout>| {
-        let block = &layout.block;
-        (block.bytes() as u64).div_ceil(chunks) + 32 * block.sources() as u64
+    let chunks = chunks(&worker.config) as u64;
+    let halves = worker.config.exchange.history_of == HistoryOf::Narrowest && worker.comm.size() > 1;
+    let shape = worker.model.shape();
+    let layer = |(index, layout): (usize, &Arc<Layout>)| {
+        let (edges, rows) = (layout.block.bytes() as u64, 32 * layout.block.sources() as u64);
+        let split = halves && shape.layer(index).output < shape.layer(index).input;
+        let thinned = edges.div_ceil(chunks) + rows;
+        if split { 2 * thinned + edges + 2 * rows } else { thinned }
     };
-    worker.layers.iter().map(layer).sum()
+    worker.layers.iter().enumerate().skip(first_chunked(worker)).map(layer).sum()
 }

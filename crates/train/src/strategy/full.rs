@@ -7,10 +7,8 @@
 //! Messages per step and rank: two per layer after the first and neighbouring rank, and one all-reduce.
 
 use super::shared_batch::{SharedBatch, check};
-use super::{Behavior, Entry, EpochOutcome, Strategy};
-use crate::Result;
+use super::{Behavior, Entry};
 use crate::boundary::Exact;
-use crate::worker::Worker;
 use std::rc::Rc;
 
 pub(super) const ENTRY: Entry = Entry {
@@ -21,14 +19,6 @@ pub(super) const ENTRY: Entry = Entry {
     check,
     build: |worker| {
         let boundary = Exact::of(&worker.config, Rc::clone(&worker.comm))?;
-        Ok(Box::new(Full(SharedBatch::new(worker, boundary))))
+        Ok(Box::new(SharedBatch::new(worker, boundary)))
     },
 };
-
-struct Full(SharedBatch<Exact>);
-
-impl Strategy for Full {
-    fn epoch(&mut self, worker: &mut Worker, epoch: u64, step: u64) -> Result<EpochOutcome> {
-        self.0.epoch(worker, epoch, step)
-    }
-}

@@ -5,10 +5,8 @@
 //! evaluation is exact.
 
 use super::shared_batch::{SharedBatch, check};
-use super::{Behavior, Entry, EpochOutcome, Strategy};
-use crate::Result;
-use crate::boundary::{Late, Memory};
-use crate::worker::Worker;
+use super::{Behavior, Entry};
+use crate::boundary::Late;
 use std::rc::Rc;
 
 pub(super) const ENTRY: Entry = Entry {
@@ -19,26 +17,6 @@ pub(super) const ENTRY: Entry = Entry {
     check,
     build: |worker| {
         let boundary = Late::new(&worker.config, Rc::clone(&worker.comm))?;
-        Ok(Box::new(PipeGcn(SharedBatch::at_home(worker, boundary)?)))
+        Ok(Box::new(SharedBatch::at_home(worker, boundary)?))
     },
 };
-
-struct PipeGcn(SharedBatch<Late>);
-
-impl Strategy for PipeGcn {
-    fn epoch(&mut self, worker: &mut Worker, epoch: u64, step: u64) -> Result<EpochOutcome> {
-        self.0.epoch(worker, epoch, step)
-    }
-
-    fn kept_bytes(&self, worker: &Worker) -> u64 {
-        self.0.kept_bytes(worker)
-    }
-
-    fn save(&mut self) -> Result<Memory> {
-        self.0.save()
-    }
-
-    fn restore(&mut self, memory: &Memory) -> Result<()> {
-        self.0.restore(memory)
-    }
-}

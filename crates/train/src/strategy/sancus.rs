@@ -8,10 +8,11 @@
 //! they cross once per run.
 
 use super::shared_batch::{SharedBatch, check};
-use super::{Behavior, Entry, EpochOutcome, Strategy};
-use crate::Result;
-use crate::boundary::{Memory, Skips, Stale};
+use super::{Behavior, Entry, Strategy};
+use crate::boundary::{Skips, Stale};
+use crate::run::{RunConfig, Staleness};
 use crate::worker::Worker;
+use crate::{Error, Result};
 use std::rc::Rc;
 
 const BEHAVIOR: Behavior =
@@ -40,31 +41,23 @@ pub(super) const SKIPG: Entry = Entry {
     summary: "full batch, gradients of rows are sent again when they are too old",
     paper: "a baseline of SANCUS",
     behavior: BEHAVIOR,
-    check,
+    check: check_skipg,
     build: |worker| build(worker, Skips::Gradients),
 };
 
-fn build(worker: &Worker, skips: Skips) -> Result<Box<dyn Strategy>> {
-    let boundary = Stale::new(&worker.config, Rc::clone(&worker.comm), skips, &worker.layers)?;
-    Ok(Box::new(Sancus(SharedBatch::at_home(worker, boundary)?)))
+/// Sender and receiver of gradients must know alike whether they come.
+fn check_skipg(config: &RunConfig, parts: u32) -> Result<()> {
+    let key = "exchange.staleness";
+    if config.exchange.staleness != Staleness::Epochs {
+        let found = config.exchange.staleness.word();
+        let message = format!("expected `epochs` with strategy `skipg`, found `{found}`");
+        return Err(Error::config(config.place(key), key, message)
+            .with_hint("gradients are skipped by all parts together; `sancus` knows the other rules"));
+    }
+    check(config, parts)
 }
 
-struct Sancus(SharedBatch<Stale>);
-
-impl Strategy for Sancus {
-    fn epoch(&mut self, worker: &mut Worker, epoch: u64, step: u64) -> Result<EpochOutcome> {
-        self.0.epoch(worker, epoch, step)
-    }
-
-    fn kept_bytes(&self, worker: &Worker) -> u64 {
-        self.0.kept_bytes(worker)
-    }
-
-    fn save(&mut self) -> Result<Memory> {
-        self.0.save()
-    }
-
-    fn restore(&mut self, memory: &Memory) -> Result<()> {
-        self.0.restore(memory)
-    }
+fn build(worker: &Worker, skips: Skips) -> Result<Box<dyn Strategy>> {
+    let boundary = Stale::new(&worker.config, Rc::clone(&worker.comm), skips, &worker.layers)?;
+    Ok(Box::new(SharedBatch::at_home(worker, boundary)?))
 }

@@ -1,6 +1,6 @@
 //! What the strategies share in which all ranks compute one batch together, layer by layer, and gradients are summed.
 
-use super::{EpochOutcome, STRATEGIES};
+use super::{EpochOutcome, STRATEGIES, Strategy};
 use crate::batch::Loading;
 use crate::boundary::{Boundary, Memory};
 use crate::home::Home;
@@ -70,12 +70,6 @@ impl<B: Boundary> SharedBatch<B> {
         self.layers.as_deref().unwrap_or(&worker.layers)
     }
 
-    /// An epoch of one step on all rows.
-    pub fn epoch(&mut self, worker: &mut Worker, epoch: u64, step: u64) -> Result<EpochOutcome> {
-        let loss = self.step(worker, None, Moment { epoch, step: step + 1, round: 0 })?;
-        Ok(EpochOutcome { loss, steps: 1, loading: Loading::default(), toll: self.boundary.toll() })
-    }
-
     /// One step over `thinned` layers, or else over all rows; returns this rank's share of the mean loss.
     pub fn step(
         &mut self,
@@ -111,27 +105,30 @@ impl<B: Boundary> SharedBatch<B> {
         let pass = Pass { layouts, input, statics, keep_embeddings: false };
         Ok(worker.model.forward(tape, &mut self.boundary, pass)?.output)
     }
+}
 
-    /// Bytes that are kept from step to step.
-    pub fn kept_bytes(&self, worker: &Worker) -> u64 {
+/// An epoch of one step on all rows.
+impl<B: Boundary> Strategy for SharedBatch<B> {
+    fn epoch(&mut self, worker: &mut Worker, epoch: u64, step: u64) -> Result<EpochOutcome> {
+        let loss = self.step(worker, None, Moment { epoch, step: step + 1, round: 0 })?;
+        Ok(EpochOutcome { loss, steps: 1, loading: Loading::default(), toll: self.boundary.toll() })
+    }
+
+    fn kept_bytes(&self, worker: &Worker) -> u64 {
         let order = self.boundary.order();
-        let layers = worker.layers.iter().enumerate();
-        let layers =
-            layers.filter(|(layer, _)| *layer > 0 || !(worker.first_is_static() || self.home.is_some()));
-        let kept = layers.map(|(layer, layout)| {
+        let first = usize::from(worker.first_is_static() || self.home.is_some());
+        let kept = worker.layers.iter().enumerate().skip(first).map(|(layer, layout)| {
             let (width, heads) = memory::aggregated(worker, layer, order);
             self.boundary.kept_numbers(layout, width, heads) as u64
         });
         4 * kept.sum::<u64>() + self.home.as_ref().map_or(0, |home| home.bytes() as u64)
     }
 
-    /// What a resumed run needs.
-    pub fn save(&mut self) -> Result<Memory> {
+    fn save(&mut self) -> Result<Memory> {
         self.boundary.save()
     }
 
-    /// Takes what [`save`](Self::save) gave.
-    pub fn restore(&mut self, memory: &Memory) -> Result<()> {
+    fn restore(&mut self, memory: &Memory) -> Result<()> {
         self.boundary.restore(memory)
     }
 }
