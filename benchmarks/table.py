@@ -167,11 +167,14 @@ def against(file):
     for record in records(file):
         found.setdefault(record["graph"], {}).setdefault(record["name"], {})[record["seed"]] = record
     for graph, names in found.items():
-        scores = {name: [100 * r["test_score"] for r in seeds.values()] for name, seeds in names.items()}
+        scores = {name: {seed: 100 * r["test_score"] for seed, r in seeds.items()} for name, seeds in names.items()}
         bytes_of = {name: statistics.mean(r["embeddings_mb_per_step"] for r in seeds.values()) for name, seeds in names.items()}
-        for name, values in scores.items():
+        for name, by_seed in scores.items():
+            values = list(by_seed.values())
             spread = statistics.stdev(values) if len(values) > 1 else 0.0
-            off = f"{statistics.mean(values) - statistics.mean(scores['full']):+.2f}" if "full" in scores else "-"
+            # Beside the same seeds.
+            base = [score for seed, score in scores.get("full", {}).items() if seed in by_seed]
+            off = f"{statistics.mean(values) - statistics.mean(base):+.2f}" if len(base) == len(values) else "-"
             of = lambda base: f"{bytes_of[name] / bytes_of[base]:.2f}" if bytes_of.get(base) else "-"
             rows.append(f"| {graph} | {name} | {statistics.mean(values):.2f} ± {spread:.2f} | {off} | {len(values)} "
                         f"| {bytes_of[name]:.3f} | {of('full')} | {of('cagnet')} |")
