@@ -1,7 +1,7 @@
 //! The thread that owns MPI: it starts what ranks want sent, takes in what arrives, and is the last to leave.
 //!
 //! The library makes progress only while it is called, so the owner keeps calling: without a pause while something
-//! moves, then at short intervals. An order from a rank wakes it at once.
+//! moves, then at intervals that grow with the silence. An order from a rank wakes it at once.
 
 use super::library::{Flight, Library};
 use super::route::Route;
@@ -16,8 +16,12 @@ use std::time::{Duration, Instant};
 
 /// Looks without a pause before the owner starts to rest.
 const PATIENCE: u32 = 5;
-/// The rest between two looks: the sockets' buffers hold far more than arrives meanwhile.
+/// The first rest between two looks: the sockets' buffers hold far more than arrives meanwhile.
 const REST: Duration = Duration::from_micros(100);
+/// Looks after which a rest is twice as long, and how often that happens: ranks that compute need the processor more than
+/// an owner that finds nothing, and the first message after a long silence can wait for most of a millisecond.
+const LOOKS: u32 = 32;
+const DOUBLINGS: u32 = 3;
 /// How long a process that ends waits for its last messages and for the others.
 const FAREWELL: Duration = Duration::from_secs(5);
 
@@ -152,11 +156,11 @@ impl Loop {
     }
 
     fn run(mut self) {
-        let mut idle = 0;
+        let mut idle = 0u32;
         let orderly = loop {
             match self.turn() {
                 Ok(true) => idle = 0,
-                Ok(false) => idle += 1,
+                Ok(false) => idle = idle.saturating_add(1),
                 Err(cause) => {
                     self.fail(&cause);
                     break false;
@@ -262,7 +266,8 @@ impl Loop {
         }
         let queue = lock(&self.orders.queue);
         if queue.is_empty() {
-            drop(self.orders.news.wait_timeout(queue, REST));
+            let rest = REST * (1 << (idle / LOOKS).min(DOUBLINGS));
+            drop(self.orders.news.wait_timeout(queue, rest));
         }
     }
 }
