@@ -9,6 +9,7 @@ use archipelago_graph::dataset::{Dataset, EdgeChunk, Features, MemoryEdges};
 use archipelago_graph::partition::Assignment;
 use archipelago_graph::sample::Chunks;
 use archipelago_train::boundary::{Boundary, Exact, Moving, Toll};
+use archipelago_train::checkpoint::{Checkpoint, Slot};
 use archipelago_train::event::{BytesSent, Event, Observer};
 use archipelago_train::model::Pass;
 use archipelago_train::parameters::Parameters;
@@ -16,10 +17,10 @@ use archipelago_train::run::RunConfig;
 use archipelago_train::strategy::{self, STRATEGIES};
 use archipelago_train::view::{Layout, Scales, Thinning};
 use archipelago_train::worker::{TargetLabels, Worker};
-use archipelago_train::{Result, Run};
+use archipelago_train::{Ending, Result, Run};
 use common::{
     Limit, MODELS, TempStore, after_steps, assert_resumes, communities, config, cut, cut_as, gradients,
-    on_ranks, relative_difference, train,
+    on_ranks, relative_difference, resumed, train,
 };
 use std::rc::Rc;
 use std::sync::atomic::AtomicBool;
@@ -360,6 +361,38 @@ fn oracle_9_holds_where_a_resumed_run_begins_with_a_refresh_and_for_features_tha
         let config = settings(&[model, &["model.input_dropout=0.2"], boundary]);
         assert_resumes(&sparse.store, &config, 3, &format!("{boundary:?} with sparse features"));
     }
+}
+
+#[test]
+fn memory_that_was_lost_is_missed() {
+    let cut = cut(&mut communities(300, 2400, 5), 3, "random");
+    let config = settings(&[&["strategy.name=emma", "exchange.chunks=3", "train.epochs=8"]]);
+    let folder = tempfile::tempdir().unwrap();
+    let lost = folder.path().join("checkpoint/last/memory-1.safetensors");
+    let error =
+        resumed(&cut.store, &config, 3, &folder, || std::fs::remove_file(&lost).unwrap()).unwrap_err();
+    assert!(error.to_string().contains("memory-1.safetensors"), "{error}");
+}
+
+#[test]
+fn a_run_that_died_after_its_last_checkpoint_ends_in_order() {
+    let cut = cut(&mut communities(300, 2400, 5), 3, "random");
+    let config =
+        settings(&[&["strategy.name=emma", "exchange.chunks=3", "agree.codec=int8", "train.epochs=5"]]);
+    let folder = tempfile::tempdir().unwrap();
+    resumed(&cut.store, &config, 1, &folder, || {}).unwrap();
+    let (observer, stop) = ((), AtomicBool::new(false));
+    let run = Run {
+        config,
+        store: &cut.store,
+        folder: Some(folder.path().to_path_buf()),
+        observer: &observer,
+        stop: &stop,
+        resume: Some(Checkpoint::load(folder.path(), Slot::Last).unwrap()),
+        job: archipelago_comm::Job::alone(),
+        operators: None,
+    };
+    assert!(matches!(run.train().unwrap(), Ending::Finished(summary) if summary.epochs == 5));
 }
 
 #[test]

@@ -190,7 +190,24 @@ impl Observer for StopAfter<'_> {
 /// A run that is stopped once it has told of epoch `heard`, and is then resumed, ends like one that was not.
 pub fn assert_resumes(store: &Store, config: &Arc<RunConfig>, heard: u64, what: &str) {
     let expected = train(store, config);
-    let (folder, stop) = (tempfile::tempdir().unwrap(), AtomicBool::new(false));
+    let folder = tempfile::tempdir().unwrap();
+    let Ending::Finished(found) = resumed(store, config, heard, &folder, || {}).unwrap() else {
+        panic!("interrupted again")
+    };
+    assert_eq!(found.weights_sha256, expected.weights_sha256, "{what}");
+    assert_eq!((found.best_epoch, found.test_score), (expected.best_epoch, expected.test_score), "{what}");
+    assert_eq!(found.train_loss, expected.train_loss, "{what}");
+}
+
+/// Stops a run in `folder` once it has told of epoch `heard`, does something `between`, and resumes it.
+pub fn resumed(
+    store: &Store,
+    config: &Arc<RunConfig>,
+    heard: u64,
+    folder: &TempDir,
+    between: impl FnOnce(),
+) -> Result<Ending> {
+    let stop = AtomicBool::new(false);
     let mut run = Run {
         config: Arc::clone(config),
         store,
@@ -204,11 +221,9 @@ pub fn assert_resumes(store: &Store, config: &Arc<RunConfig>, heard: u64, what: 
     // The stop is agreed on in the epoch after the one that was heard of.
     assert_eq!(run.train().unwrap(), Ending::Interrupted { epoch: heard + 1 });
     stop.store(false, Ordering::Relaxed);
+    between();
     run.resume = Some(Checkpoint::load(folder.path(), Slot::Last).unwrap());
-    let Ending::Finished(found) = run.train().unwrap() else { panic!("interrupted again") };
-    assert_eq!(found.weights_sha256, expected.weights_sha256, "{what}");
-    assert_eq!((found.best_epoch, found.test_score), (expected.best_epoch, expected.test_score), "{what}");
-    assert_eq!(found.train_loss, expected.train_loss, "{what}");
+    run.train()
 }
 
 /// Weights, gradients and losses after `epochs` steps; equal on all ranks, or the test fails.
