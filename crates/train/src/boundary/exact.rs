@@ -3,12 +3,12 @@
 //! Per layer and step each rank sends one message to each rank that reads rows of it, forward, and one to each
 //! rank whose rows it reads, backward; `4 * width` bytes a row (less with a lossy codec), each row once per reading rank.
 
-use super::ferry::{Ferry, halo_by_owner, wanted_by_reader};
+use super::ferry::Ferry;
 use super::{Boundary, Crossing, Toll};
 use crate::Result;
 use crate::run::RunConfig;
 use crate::view::Layout;
-use archipelago_comm::{Comm, Kind, Tag};
+use archipelago_comm::{Comm, Tag};
 use std::rc::Rc;
 
 /// The stream of tags that rows travel on.
@@ -45,28 +45,23 @@ impl Boundary for Exact {
     }
 
     fn depart(&mut self, crossing: Crossing, layout: &Layout, rows: &[f32]) -> Result<()> {
-        wanted_by_reader(layout).try_for_each(|(peer, _)| self.ferry.send_rows(peer, crossing, layout, rows))
+        self.ferry.depart(crossing, layout, rows)
     }
 
     fn arrive(&mut self, crossing: Crossing, layout: &Layout, halo: &mut [f32]) -> Result<()> {
-        let width = crossing.width;
-        halo_by_owner(layout).try_for_each(|(peer, of)| {
-            self.ferry.receive(peer, crossing, &mut halo[of.start * width..of.end * width])
-        })
+        self.ferry.arrive(crossing, layout, halo)
     }
 
     fn depart_back(&mut self, crossing: Crossing, layout: &Layout, halo: &[f32]) -> Result<()> {
-        halo_by_owner(layout)
-            .try_for_each(|(peer, of)| self.ferry.send_gradients(peer, crossing, layout, halo, of))
+        self.ferry.depart_back(crossing, layout, halo)
     }
 
     fn arrive_back(&mut self, crossing: Crossing, layout: &Layout, rows: &mut [f32]) -> Result<()> {
-        wanted_by_reader(layout)
-            .try_for_each(|(peer, _)| self.ferry.add_gradients(peer, crossing, layout, rows))
+        self.ferry.arrive_back(crossing, layout, rows)
     }
 
     fn sum(&mut self, values: &mut [f64]) -> Result<()> {
-        Ok(self.ferry.comm.all_reduce_sum_f64(values, Kind::Embeddings)?)
+        self.ferry.sum(values)
     }
 
     fn toll(&mut self) -> Toll {

@@ -75,6 +75,34 @@ impl Ferry {
         if back { tag.backward() } else { tag }
     }
 
+    /// Sends every rank those of the local `rows` that it reads.
+    pub fn depart(&mut self, crossing: Crossing, layout: &Layout, rows: &[f32]) -> Result<()> {
+        wanted_by_reader(layout).try_for_each(|(peer, _)| self.send_rows(peer, crossing, layout, rows))
+    }
+
+    /// Receives the halo rows of every rank.
+    pub fn arrive(&mut self, crossing: Crossing, layout: &Layout, halo: &mut [f32]) -> Result<()> {
+        let width = crossing.width;
+        halo_by_owner(layout).try_for_each(|(peer, of)| {
+            self.receive(peer, crossing, &mut halo[of.start * width..of.end * width])
+        })
+    }
+
+    /// Sends every rank the gradients of the halo rows that it owns.
+    pub fn depart_back(&mut self, crossing: Crossing, layout: &Layout, halo: &[f32]) -> Result<()> {
+        halo_by_owner(layout).try_for_each(|(peer, of)| self.send_gradients(peer, crossing, layout, halo, of))
+    }
+
+    /// Adds the gradients that every rank sent to those of the rows that it reads.
+    pub fn arrive_back(&mut self, crossing: Crossing, layout: &Layout, rows: &mut [f32]) -> Result<()> {
+        wanted_by_reader(layout).try_for_each(|(peer, _)| self.add_gradients(peer, crossing, layout, rows))
+    }
+
+    /// Sums statistics over all ranks, in rank order.
+    pub fn sum(&self, values: &mut [f64]) -> Result<()> {
+        Ok(self.comm.all_reduce_sum_f64(values, Kind::Embeddings)?)
+    }
+
     /// Sends `peer` those of the local `rows` that it reads.
     pub fn send_rows(
         &mut self,
@@ -163,7 +191,7 @@ impl Ferry {
     }
 
     /// Adds the gradients that `peer` sent to those of the rows that it reads.
-    pub fn add_gradients(
+    fn add_gradients(
         &mut self,
         peer: usize,
         crossing: Crossing,

@@ -11,7 +11,7 @@ use super::{Boundary, Crossing, Half, Memory, Toll};
 use crate::Result;
 use crate::run::RunConfig;
 use crate::view::Layout;
-use archipelago_comm::{Comm, Kind, Tag};
+use archipelago_comm::{Comm, Tag};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::rc::Rc;
@@ -78,19 +78,17 @@ impl Late {
         let mut leg = std::mem::take(self.leg(layer, direction));
         let smoothing = if direction == FORWARD { self.smooth_rows } else { self.smooth_gradients };
         let crossing = Crossing { layer, width: leg.width, fixed: false, half: Half::Whole };
-        let mut arrived = vec![0.0; leg.held.len()];
+        let smooths = leg.version > 0 && smoothing > 0.0;
+        let older = if smooths { leg.held.clone() } else { Vec::new() };
         for (peer, rows) in &leg.ranks {
-            let rows = &mut arrived[rows.start * leg.width..rows.end * leg.width];
+            let rows = &mut leg.held[rows.start * leg.width..rows.end * leg.width];
             match direction {
                 FORWARD => self.ferry.receive(*peer, crossing, rows)?,
                 _ => self.ferry.receive_gradients(*peer, crossing, rows)?,
             }
         }
-        match leg.version == 0 || smoothing == 0.0 {
-            true => leg.held = arrived,
-            false => leg.held.iter_mut().zip(&arrived).for_each(|(held, new)| {
-                *held = smoothing * *held + (1.0 - smoothing) * new;
-            }),
+        for (held, older) in leg.held.iter_mut().zip(&older) {
+            *held = smoothing * older + (1.0 - smoothing) * *held;
         }
         leg.version = version;
         *self.leg(layer, direction) = leg;
@@ -131,15 +129,13 @@ impl Boundary for Late {
         if !crossing.fixed {
             self.leg(crossing.layer, FORWARD).expect(step, crossing.width, halo_by_owner(layout));
         }
-        wanted_by_reader(layout).try_for_each(|(peer, _)| self.ferry.send_rows(peer, crossing, layout, rows))
+        self.ferry.depart(crossing, layout, rows)
     }
 
     fn arrive(&mut self, crossing: Crossing, layout: &Layout, halo: &mut [f32]) -> Result<()> {
-        let (step, width) = (self.step, crossing.width);
+        let step = self.step;
         if crossing.fixed {
-            return halo_by_owner(layout).try_for_each(|(peer, of)| {
-                self.ferry.receive(peer, crossing, &mut halo[of.start * width..of.end * width])
-            });
+            return self.ferry.arrive(crossing, layout, halo);
         }
         self.catch_up(crossing.layer, FORWARD)?;
         let leg = self.leg(crossing.layer, FORWARD);
@@ -152,8 +148,7 @@ impl Boundary for Late {
     fn depart_back(&mut self, crossing: Crossing, layout: &Layout, halo: &[f32]) -> Result<()> {
         let step = self.step;
         self.leg(crossing.layer, BACKWARD).expect(step, crossing.width, wanted_ranges(layout));
-        halo_by_owner(layout)
-            .try_for_each(|(peer, of)| self.ferry.send_gradients(peer, crossing, layout, halo, of))
+        self.ferry.depart_back(crossing, layout, halo)
     }
 
     fn arrive_back(&mut self, crossing: Crossing, layout: &Layout, rows: &mut [f32]) -> Result<()> {
@@ -169,7 +164,7 @@ impl Boundary for Late {
     }
 
     fn sum(&mut self, values: &mut [f64]) -> Result<()> {
-        Ok(self.ferry.comm.all_reduce_sum_f64(values, Kind::Embeddings)?)
+        self.ferry.sum(values)
     }
 
     fn toll(&mut self) -> Toll {

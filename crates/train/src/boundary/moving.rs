@@ -17,6 +17,7 @@ use crate::ops::moving::{AttentionHistory, join_attention, join_sums};
 use crate::run::{HistoryOf, RunConfig};
 use crate::tape::Buffer;
 use crate::view::Layout;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 /// Aggregates that are joined with remembered ones; see the module.
@@ -44,6 +45,13 @@ impl History {
         let mut logsumexp = Buffer::zeros(heads);
         logsumexp.fill(f32::NEG_INFINITY);
         Self { aggregates: Buffer::zeros(numbers), logsumexp, ages: vec![0.0; targets] }
+    }
+
+    /// Remembers exact aggregates of this moment instead.
+    fn replace(&mut self, aggregates: &[f32], logsumexp: &[f32]) {
+        self.aggregates.copy_from_slice(aggregates);
+        self.logsumexp.copy_from_slice(logsumexp);
+        self.ages.fill(0.0);
     }
 
     /// `shares` of what targets remember is new, and the rest a step older. Targets without neighbours have nothing to
@@ -85,11 +93,6 @@ impl Moving {
     fn carried(&self, crossing: Crossing) -> Crossing {
         Crossing { fixed: crossing.fixed || self.refreshing, ..crossing }
     }
-
-    /// The history of a layer, or of half of it, made on first use.
-    fn history(&mut self, of: Crossing, targets: usize, numbers: usize, heads: usize) -> &mut History {
-        self.layers.entry((of.layer, of.half)).or_insert_with(|| History::new(targets, numbers, heads))
-    }
 }
 
 /// What a checkpoint calls the history of a layer, or of half of it.
@@ -103,10 +106,10 @@ fn names(layer: usize, half: Half) -> [String; 3] {
 }
 
 /// Of each target, the share of its messages that is there: all of them in a layout that was not thinned.
-fn shares(layout: &Layout) -> Vec<f32> {
+fn shares(layout: &Layout) -> Cow<'_, [f32]> {
     match &layout.thinned {
-        Some(thinned) => thinned.shares.clone(),
-        None => vec![1.0; layout.block.targets],
+        Some(thinned) => Cow::Borrowed(&thinned.shares),
+        None => Cow::Owned(vec![1.0; layout.block.targets]),
     }
 }
 
@@ -136,20 +139,17 @@ impl Boundary for Moving {
     }
 
     fn join_sums(&mut self, pool: &Pool, crossing: Crossing, layout: &Layout, sums: &mut [f32]) {
-        let (shares, refreshing) = (shares(layout), self.refreshing);
-        let mut toll = std::mem::take(&mut self.toll);
-        let history = self.history(crossing, layout.block.targets, sums.len(), 0);
-        if refreshing {
-            history.aggregates.copy_from_slice(sums);
-            history.ages.fill(0.0);
-        } else {
-            join_sums(pool, &shares, crossing.width, sums, &mut history.aggregates);
-            // Both halves are as old.
-            if crossing.half != Half::Far {
-                history.age(crossing.layer, layout, &shares, &mut toll);
-            }
+        let new = || History::new(layout.block.targets, sums.len(), 0);
+        let history = self.layers.entry((crossing.layer, crossing.half)).or_insert_with(new);
+        if self.refreshing {
+            return history.replace(sums, &[]);
         }
-        self.toll = toll;
+        let shares = shares(layout);
+        join_sums(pool, &shares, crossing.width, sums, &mut history.aggregates);
+        // Both halves are as old.
+        if crossing.half != Half::Far {
+            history.age(crossing.layer, layout, &shares, &mut self.toll);
+        }
     }
 
     fn join_attention(
@@ -163,22 +163,16 @@ impl Boundary for Moving {
         if !self.remembers(crossing.layer) {
             return;
         }
-        let (shares, refreshing) = (shares(layout), self.refreshing);
-        let mut toll = std::mem::take(&mut self.toll);
         let targets = layout.block.targets;
-        let history = self.history(crossing, targets, average.len(), logsumexp.len());
-        if refreshing {
-            history.aggregates.copy_from_slice(average);
-            history.logsumexp.copy_from_slice(logsumexp);
-            history.ages.fill(0.0);
-        } else {
-            let heads = logsumexp.len().checked_div(targets).unwrap_or(0);
-            let kept =
-                AttentionHistory { average: &mut history.aggregates, logsumexp: &mut history.logsumexp };
-            join_attention(pool, &shares, heads, average, logsumexp, kept);
-            history.age(crossing.layer, layout, &shares, &mut toll);
+        let new = || History::new(targets, average.len(), logsumexp.len());
+        let history = self.layers.entry((crossing.layer, crossing.half)).or_insert_with(new);
+        if self.refreshing {
+            return history.replace(average, logsumexp);
         }
-        self.toll = toll;
+        let (shares, heads) = (shares(layout), logsumexp.len().checked_div(targets).unwrap_or(0));
+        let kept = AttentionHistory { average: &mut history.aggregates, logsumexp: &mut history.logsumexp };
+        join_attention(pool, &shares, heads, average, logsumexp, kept);
+        history.age(crossing.layer, layout, &shares, &mut self.toll);
     }
 
     fn gradient_factors(&self, layout: &Layout) -> Option<Vec<f32>> {

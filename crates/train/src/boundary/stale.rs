@@ -343,12 +343,11 @@ impl Boundary for Stale {
         if !self.held(crossing.layer).active && !self.goes_straight() {
             return Ok(());
         }
-        wanted_by_reader(layout)
-            .try_for_each(|(peer, _)| self.ferry.add_gradients(peer, crossing, layout, rows))
+        self.ferry.arrive_back(crossing, layout, rows)
     }
 
     fn sum(&mut self, values: &mut [f64]) -> Result<()> {
-        Ok(self.ferry.comm.all_reduce_sum_f64(values, Kind::Embeddings)?)
+        self.ferry.sum(values)
     }
 
     fn toll(&mut self) -> Toll {

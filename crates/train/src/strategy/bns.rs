@@ -35,8 +35,10 @@ impl Strategy for Bns {
     fn epoch(&mut self, worker: &mut Worker, epoch: u64, step: u64) -> Result<EpochOutcome> {
         let draws = Key::new(worker.config.train.seed, Purpose::Boundary).with(step + 1);
         let rate = worker.config.exchange.boundary_rate;
-        let thinned = |layout: &Arc<Layout>| Arc::new(sampled(layout, draws, rate));
-        let layers: Vec<_> = worker.layers.iter().map(thinned).collect();
+        // Of a first layer whose aggregate is static nothing is read but its targets.
+        let (whole, drawn) = worker.layers.split_at(usize::from(worker.first_is_static()));
+        let thinned = drawn.iter().map(|layout| Arc::new(sampled(layout, draws, rate)));
+        let layers: Vec<_> = whole.iter().cloned().chain(thinned).collect();
         let loss = self.0.step(worker, Some(&layers), Moment { epoch, step: step + 1, round: 0 })?;
         let toll = self.0.boundary.toll();
         Ok(EpochOutcome { loss, steps: 1, loading: Loading::default(), toll })

@@ -3,8 +3,9 @@
 //! An epoch is a sweep: a random order of all nodes is cut into B chunks (`exchange.chunks`), and B steps are made, each
 //! with all training nodes in its loss. In a step only edges whose source is in the chunk carry messages, local ones
 //! too; what they add up to joins what their target remembers (`boundary/moving.rs`). What a layer takes of a target's own
-//! row is always fresh, but for the loop that an attention adds, which is an edge like any other. So a step exchanges and aggregates 1/B of what `full` does. At the start and every so many sweeps
-//! (`exchange.history_refresh_every`) one forward pass over all edges makes what is remembered exact.
+//! row is always fresh, but for the loop that an attention adds, which is an edge like any other. So a step exchanges and
+//! aggregates 1/B of what `full` does. At the start and every so many sweeps (`exchange.history_refresh_every`) one
+//! forward pass over all edges makes what is remembered exact.
 //!
 //! What a first layer sums up of node features never changes, so it is exact in every step: computed once where features
 //! are dense, else from halo features that were brought once. A first layer that attends is chunked like the others.
@@ -143,7 +144,8 @@ fn sweep<B: Boundary>(
     let count = chunks(&worker.config);
     let nodes = worker.part.starts().last().copied().unwrap_or(0);
     let chunks = Chunks::new(count, nodes, worker.config.train.seed, epoch);
-    let members: Vec<Vec<u32>> = worker.layers.iter().map(|layout| chunk_of_rows(layout, &chunks)).collect();
+    let chunked = worker.layers.iter().skip(first_chunked(worker));
+    let members: Vec<Vec<u32>> = chunked.map(|layout| chunk_of_rows(layout, &chunks)).collect();
     let mut loss = 0.0;
     for round in 0..count {
         let moment = Moment { epoch, step: step + 1 + round as u64, round: round as u64 };
@@ -159,7 +161,7 @@ fn chunk_of_rows(layout: &Layout, chunks: &Chunks) -> Vec<u32> {
     layout.nodes[..layout.block.sources()].iter().map(|&node| chunks.of(node) as u32).collect()
 }
 
-/// The layers of the step in which one chunk sends.
+/// The layers of the step in which one chunk sends; `members` are the chunks of the rows of those that are chunked.
 fn chunk(
     worker: &Worker,
     layers: &[Arc<Layout>],
@@ -168,15 +170,12 @@ fn chunk(
     scales: Scales,
 ) -> Vec<Arc<Layout>> {
     let loops = worker.model.keeps_transformed() && worker.config.model.self_loops;
-    let first = first_chunked(worker);
-    let layer = |(index, (layout, members)): (usize, (&Arc<Layout>, &Vec<u32>))| {
-        if index < first {
-            return Arc::clone(layout);
-        }
+    let thinned = |(layout, members): (&Arc<Layout>, &Vec<u32>)| {
         let stays: Vec<bool> = members.iter().map(|&chunk| chunk == round).collect();
         Arc::new(layout.thinned(Thinning { stays: &stays, sends: &stays, halo_weight: 1.0, scales, loops }))
     };
-    layers.iter().zip(members).enumerate().map(layer).collect()
+    let (whole, chunked) = layers.split_at(first_chunked(worker));
+    whole.iter().cloned().chain(chunked.iter().zip(members).map(thinned)).collect()
 }
 
 /// Bytes of the layers of a step: their share of the edges, both ways, and what is told of every row; for all rows where

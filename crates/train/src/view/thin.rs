@@ -49,7 +49,8 @@ impl Layout {
         let mut place: Vec<u32> = (0..block.sources() as u32).collect();
         halo.iter().enumerate().for_each(|(at, &row)| place[row] = (block.local + at) as u32);
         let rows = || (0..block.local).chain(halo.iter().copied());
-        let thin = Block::new(self.thinned_lists(thinning, &place), block.local, halo.len());
+        let (lists, shares) = self.thinned_lists(thinning, &place);
+        let thin = Block::new(lists, block.local, halo.len());
         let nodes = Arc::new(rows().map(|row| self.nodes[row]).collect());
         let degrees = rows().map(|row| self.degrees[row]).collect();
         let mut layout = Self::new(Arc::new(thin), nodes, degrees, self.thinned_routes(thinning.sends));
@@ -60,7 +61,8 @@ impl Layout {
             layout.symmetric = super::Symmetric { source, target, back }.into();
             layout.means = Arc::clone(self.shared_means()).into();
         }
-        layout.thinned = Some(self.what_is_left(thinning));
+        let loops = thinning.loops.then(|| stays[..block.targets].to_vec());
+        layout.thinned = Some(Thinned { shares, loops });
         layout
     }
 
@@ -88,26 +90,33 @@ impl Layout {
         half
     }
 
-    fn thinned_lists(&self, thinning: Thinning<'_>, place: &[u32]) -> Adjacency {
+    /// The edges that stay, and of each target the share of its edges' weight that they have.
+    fn thinned_lists(&self, thinning: Thinning<'_>, place: &[u32]) -> (Adjacency, Vec<f32>) {
         let Adjacency { offsets, neighbors, weights } = &self.block.incoming;
         let weighted = !weights.is_empty() || thinning.halo_weight != 1.0;
         let mut lists = Adjacency { offsets: Vec::with_capacity(offsets.len()), ..Adjacency::default() };
         lists.offsets.push(0);
+        let mut shares = Vec::with_capacity(self.block.targets);
         for target in 0..self.block.targets {
+            let own = if thinning.loops { 1.0 } else { 0.0 };
+            let (mut left, mut all) = (if thinning.stays[target] { own } else { 0.0 }, own);
             for edge in self.block.incoming.range(target) {
-                let source = neighbors[edge] as usize;
+                let (source, weight) = (neighbors[edge] as usize, weights.get(edge).copied().unwrap_or(1.0));
+                all += weight;
                 if !thinning.stays[source] {
                     continue;
                 }
+                left += weight;
                 lists.neighbors.push(place[source]);
                 if weighted {
                     let factor = if source < self.block.local { 1.0 } else { thinning.halo_weight };
-                    lists.weights.push(factor * weights.get(edge).copied().unwrap_or(1.0));
+                    lists.weights.push(factor * weight);
                 }
             }
             lists.offsets.push(lists.neighbors.len() as u64);
+            shares.push(if all == 0.0 { 0.0 } else { left / all });
         }
-        lists
+        (lists, shares)
     }
 
     fn thinned_routes(&self, sends: &[bool]) -> Routes {
@@ -122,26 +131,6 @@ impl Layout {
             send: self.routes.send.iter().map(sent).collect(),
             receive: self.routes.receive.iter().map(received).collect(),
         }
-    }
-
-    fn what_is_left(&self, thinning: Thinning<'_>) -> Thinned {
-        let lists = &self.block.incoming;
-        let share = |target: usize| {
-            let weight = |edge: usize| lists.weights.get(edge).copied().unwrap_or(1.0);
-            let (mut left, mut all) = (0.0f32, 0.0f32);
-            for edge in lists.range(target) {
-                all += weight(edge);
-                left += if thinning.stays[lists.neighbors[edge] as usize] { weight(edge) } else { 0.0 };
-            }
-            if thinning.loops {
-                all += 1.0;
-                left += f32::from(u8::from(thinning.stays[target]));
-            }
-            if all == 0.0 { 0.0 } else { left / all }
-        };
-        let targets = 0..self.block.targets;
-        let loops = thinning.loops.then(|| thinning.stays[targets.clone()].to_vec());
-        Thinned { shares: targets.map(share).collect(), loops }
     }
 }
 
