@@ -5,8 +5,8 @@
 //! check ends the exchange for all ranks: there is no going on after one.
 
 use crate::envelope::Envelope;
-use crate::transport::{Abort, Interruption, Transport};
-use crate::{Error, Failure, Frame, Kind, Meters, Result, Tag, lock};
+use crate::transport::{self, Abort, Interruption, Transport};
+use crate::{Config, Error, Failure, Frame, Kind, Meters, Result, Tag, lock};
 use std::fmt;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
@@ -62,6 +62,17 @@ impl Comm {
             phase: Mutex::default(),
             collectives: AtomicU64::new(0),
         }
+    }
+
+    /// The voice of a rank that talks to nobody but itself: the only one of its own exchange.
+    pub fn alone(deadline: Duration) -> Result<Self> {
+        let config = Config::threads(1);
+        let end = transport::connect(&config)?.into_iter().next();
+        let end = end.ok_or_else(|| Error::Usage {
+            message: "an exchange of one rank has no end".into(),
+            hint: "this is a defect of the program, please report it",
+        })?;
+        Ok(Self::new(end, deadline))
     }
 
     /// This rank: 0 to [`size`](Self::size) - 1.

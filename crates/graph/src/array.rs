@@ -1,7 +1,7 @@
 //! A read-only array that is either in memory or a stretch of a memory-mapped file.
 
 use bytemuck::Pod;
-use memmap2::{Mmap, UncheckedAdvice};
+use memmap2::{Advice, Mmap, UncheckedAdvice};
 use std::marker::PhantomData;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
@@ -53,6 +53,16 @@ impl<T: Pod> Array<T> {
     pub fn release_range(&self, range: Range<usize>) {
         if let Self::Mapped(MappedArray { map, offset, in_file: true, .. }) = self {
             release(map, *offset + range.start * size_of::<T>(), range.len() * size_of::<T>());
+        }
+    }
+
+    /// Asks the system to read the pages of a file ahead of their use.
+    pub fn expect(&self) {
+        if let Self::Mapped(MappedArray { map, offset, bytes, in_file: true, .. }) = self
+            && *bytes > 0
+        {
+            // Advice only: a system that does not take it reads them later.
+            let _ = map.advise_range(Advice::WillNeed, *offset, *bytes);
         }
     }
 

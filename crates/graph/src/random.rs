@@ -34,6 +34,8 @@ pub enum Purpose {
     Chunk,
     /// Which boundary nodes send in a step.
     Boundary,
+    /// Which parts make up a batch.
+    Cluster,
 }
 
 /// The identity of a stream of random numbers.

@@ -12,6 +12,9 @@
 //! Cost per rank: 2·n·(P-1)/P numbers on the wire, in as many bytes as the codec takes for them; a rounding codec
 //! remembers n·(P+1)/P numbers.
 
+pub mod coverage;
+pub mod average;
+
 use crate::ops::reduce::add_to;
 use crate::optimizer::limit_norm;
 use crate::parameters::Parameters;

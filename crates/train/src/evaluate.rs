@@ -9,7 +9,7 @@ use crate::metric::{Counts, Metric};
 use crate::model::{Outcome, Pass};
 use crate::run::{RunConfig, Task};
 use crate::worker::Worker;
-use crate::{Result, embedding};
+use crate::{Result, embedding, evaluate_turns};
 use archipelago_comm::{Kind, Phase};
 use archipelago_graph::Part;
 use archipelago_graph::store::PartLabels;
@@ -36,6 +36,11 @@ pub fn evaluate(worker: &mut Worker, epoch: u64) -> Result<Evaluation> {
     if worker.links.is_some() {
         return evaluate_held_out_links(worker, epoch, started);
     }
+    let metric = metric(&worker.config, &worker.part);
+    if worker.islands.as_ref().is_some_and(|islands| islands.turns.rotate()) {
+        let sums = evaluate_turns::counts(worker)?;
+        return Ok(scores(&sums, metric, epoch, started));
+    }
     let outcome = forward_all(worker, false)?;
     let part = &worker.part;
     let mut row_of = vec![0u32; part.owned()];
@@ -43,25 +48,32 @@ pub fn evaluate(worker: &mut Worker, epoch: u64) -> Result<Evaluation> {
         row_of[row as usize] = at as u32;
     }
     let classes = part.classes();
-    let scores = worker.tape.value(outcome.output);
+    let scores_of = worker.tape.value(outcome.output);
+    let row = |row: u32| &scores_of[row_of[row as usize] as usize * classes..][..classes];
+    let mut sums = split_counts(part, row);
+    worker.comm.all_reduce_sum_u64(&mut sums, Kind::Control)?;
+    make_room(worker);
+    Ok(scores(&sums, metric, epoch, started))
+}
+
+/// Counts of all splits of `part`, one after the other, by the scores of its rows.
+pub(crate) fn split_counts<'a>(part: &Part, scores: impl Fn(u32) -> &'a [f32]) -> Vec<u64> {
     let count = |split: &[u32]| {
         let mut counts = Counts::default();
-        for &row in split {
-            let at = row_of[row as usize] as usize;
-            count_row(&mut counts, part, row as usize, &scores[at * classes..][..classes]);
-        }
+        split.iter().for_each(|&row| count_row(&mut counts, part, row as usize, scores(row)));
         counts.to_array()
     };
-    let mut sums = [count(part.train()), count(part.valid()), count(part.test())].concat();
-    worker.comm.all_reduce_sum_u64(&mut sums, Kind::Control)?;
-    let metric = metric(&worker.config, part);
+    [count(part.train()), count(part.valid()), count(part.test())].concat()
+}
+
+/// The scores that counts of all splits on all ranks come to.
+fn scores(sums: &[u64], metric: Metric, epoch: u64, started: Instant) -> Evaluation {
     let score = |split: usize| {
         let mut counts = [0; 5];
         counts.copy_from_slice(&sums[5 * split..][..5]);
         Counts::from_array(counts).score(metric)
     };
-    make_room(worker);
-    Ok(Evaluation {
+    Evaluation {
         epoch,
         metric,
         train: score(0),
@@ -69,7 +81,7 @@ pub fn evaluate(worker: &mut Worker, epoch: u64) -> Result<Evaluation> {
         test: score(2),
         exact: true,
         secs: started.elapsed().as_secs_f64(),
-    })
+    }
 }
 
 /// Scores of the links that are held out, by the final rows of all nodes.
@@ -91,7 +103,7 @@ fn evaluate_held_out_links(worker: &mut Worker, epoch: u64, started: Instant) ->
 
 /// Gives back the memory of steps before an evaluation, and the reverse, where the two share few buffers: the rows of
 /// a batch are not those of the graph.
-fn make_room(worker: &mut Worker) {
+pub(crate) fn make_room(worker: &mut Worker) {
     if !worker.global_batch {
         worker.tape.reset();
         worker.tape.arena.clear();

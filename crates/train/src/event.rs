@@ -168,9 +168,25 @@ pub struct EpochReport {
     /// What crossed part borders, where a batch is computed by all parts together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exchange: Option<Exchange>,
+    /// What islands took, where ranks train on islands.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub islands: Option<IslandReport>,
     /// Scores, in epochs that were evaluated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evaluation: Option<Evaluation>,
+}
+
+/// What islands took in an epoch, on all ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct IslandReport {
+    /// Mean share of a target's in-edges that were on its island; absent where there were no targets.
+    pub coverage: Option<f64>,
+    /// Islands that were of other parts than before.
+    pub switches: u64,
+    /// Islands that were made, those that came back included.
+    pub made: u64,
+    /// Seconds that making them took, on the slowest rank.
+    pub secs: f64,
 }
 
 /// What crossed part borders, on all ranks.
@@ -477,6 +493,7 @@ mod tests {
             bytes_sent,
             sampling: None,
             exchange: None,
+            islands: None,
             evaluation: None,
         }))
     }

@@ -5,6 +5,7 @@ use crate::evaluate_links::{OwnRows, in_part_order, score_pairs};
 use crate::event::Evaluation;
 use crate::ops::Pool;
 use crate::run::Task;
+use crate::strategy::{self, Behavior};
 use crate::trainer::{Run, threads};
 use crate::worker::Worker;
 use crate::{Error, Result, evaluate};
@@ -12,8 +13,6 @@ use archipelago_comm::{Comm, Kind};
 use archipelago_graph::links::Pair;
 use bytemuck::Pod;
 use std::path::Path;
-use std::rc::Rc;
-use std::sync::Arc;
 
 /// What a model says of every node, row `i` being the user's node `i`.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -32,8 +31,12 @@ pub struct Predictions {
 impl Run<'_> {
     /// Scores of all splits with the weights of a checkpoint.
     pub fn evaluate(&self, checkpoint: &Checkpoint) -> Result<Evaluation> {
-        let mut found = self.launch(|comm| {
-            let mut worker = self.restored(comm, checkpoint)?;
+        // Where parts took turns in training they do so here.
+        let behavior = strategy::find(&self.config.strategy.name)?.behavior;
+        let ranks = behavior.ranks(&self.config, self.store.parts());
+        let behavior = Behavior { global_batch: false, ..behavior };
+        let mut found = self.launch_ranks(ranks, |comm| {
+            let mut worker = self.restored(comm, checkpoint, behavior)?;
             evaluate::evaluate(&mut worker, checkpoint.state.epoch)
         })?;
         Ok(found.swap_remove(0))
@@ -42,7 +45,7 @@ impl Run<'_> {
     /// Predictions for all nodes with the weights of a checkpoint; `None` in all processes but the first.
     pub fn infer(&self, checkpoint: &Checkpoint, embeddings: bool) -> Result<Option<Predictions>> {
         let mut found = self.launch(|comm| {
-            let mut worker = self.restored(comm, checkpoint)?;
+            let mut worker = self.restored(comm, checkpoint, Behavior::EVERY_PART)?;
             predict(&mut worker, embeddings)
         })?;
         Ok(found.swap_remove(0))
@@ -63,16 +66,15 @@ impl Run<'_> {
                 .with_hint("train with `train.task = \"link\"` to score links"));
         }
         let mut found = self.launch(|comm| {
-            let mut worker = self.restored(comm, checkpoint)?;
+            let mut worker = self.restored(comm, checkpoint, Behavior::EVERY_PART)?;
             score(&mut worker, pairs)
         })?;
         Ok(found.swap_remove(0))
     }
 
-    fn restored(&self, comm: Comm, checkpoint: &Checkpoint) -> Result<Worker> {
-        let part = self.part(&comm)?;
+    fn restored(&self, comm: Comm, checkpoint: &Checkpoint, behavior: Behavior) -> Result<Worker> {
         let pool = Pool::new(threads(&self.config));
-        let mut worker = Worker::new(Rc::new(comm), part, Arc::clone(&self.config), pool, false)?;
+        let mut worker = self.worker(comm, &pool, behavior)?;
         checkpoint.restore_weights(&mut worker.tape.parameters)?;
         checkpoint.restore_buffers(&mut worker.tape.buffers)?;
         if let Some(embeddings) = &mut worker.embeddings {

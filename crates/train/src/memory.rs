@@ -4,15 +4,19 @@
 //! aggregate), the rows that the backward pass will read, one gradient beside the widest of them, and the weights
 //! with the optimiser's moments. The arena reuses buffers, so a step peaks at its live set.
 
+mod islands;
+
 use crate::Result;
 use crate::boundary::Order;
 use crate::event::MemoryNeed;
+use crate::island::Reach;
 use crate::model::Norm;
 use crate::ops::panel_bytes;
 use crate::tape::Input;
 use crate::view::Layout;
 use crate::worker::Worker;
 use archipelago_comm::Kind;
+use archipelago_graph::store::Manifest;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -26,9 +30,10 @@ pub fn active_rows(worker: &Worker) -> Result<Vec<u64>> {
 }
 
 /// Memory that a process will need, the sum over its ranks: that of the process that needs most.
-/// `kept` is what the strategy of this rank keeps from step to step.
-pub fn need(worker: &Worker, kept: u64) -> Result<MemoryNeed> {
-    let items: [_; ITEMS] = [
+/// `kept` is what the strategy of this rank keeps from step to step, `reach` how large its islands are, if it has any.
+pub fn need(worker: &Worker, manifest: &Manifest, kept: u64, reach: Option<Reach>) -> Result<MemoryNeed> {
+    let rotate = worker.islands.as_ref().is_some_and(|islands| islands.turns.rotate());
+    let mut items: [_; ITEMS] = [
         ("graph", graph(worker)),
         ("features", features(worker)),
         ("cache", cached_rows(worker)),
@@ -41,6 +46,9 @@ pub fn need(worker: &Worker, kept: u64) -> Result<MemoryNeed> {
         ("embeddings", embeddings(worker)),
         ("history", kept),
     ];
+    if let Some(reach) = reach {
+        islands::add(&mut items, worker, manifest, reach, rotate);
+    }
     let of_ranks = worker.comm.all_gather(&items.map(|(_, bytes)| bytes), Kind::Control)?;
     let mut of_processes: BTreeMap<usize, [u64; ITEMS]> = BTreeMap::new();
     for (rank, bytes) in of_ranks.iter().enumerate() {
@@ -178,6 +186,15 @@ fn cached_rows(worker: &Worker) -> u64 {
 
 /// Rows of a step that draws its batch, or of an evaluation, whichever are more: they are not held together.
 fn batch_activations(worker: &Worker) -> u64 {
+    let shape = worker.model.shape();
+    let widest =
+        (0..shape.layers).map(|index| head_width(worker, index).max(shape.layer(index).input)).skip(1).max();
+    let whole = worker.part.rows() * widest.unwrap_or_else(|| head_width(worker, 0));
+    step_activations(worker).max(3 * 4 * whole as u64)
+}
+
+/// Rows of a step that draws its batch.
+fn step_activations(worker: &Worker) -> u64 {
     let (rows, shape) = (batch_rows(worker), worker.model.shape());
     let normed = if shape.norm == Norm::None { 0 } else { 2 };
     let layer = |index: usize| {
@@ -191,11 +208,7 @@ fn batch_activations(worker: &Worker) -> u64 {
         };
         4 * (targets * width * (2 + normed) + inner)
     };
-    let step: usize = (0..shape.layers).map(layer).sum();
-    let widest =
-        (0..shape.layers).map(|index| head_width(worker, index).max(shape.layer(index).input)).skip(1).max();
-    let whole = worker.part.rows() * widest.unwrap_or_else(|| head_width(worker, 0));
-    step.max(3 * 4 * whole) as u64
+    (0..shape.layers).map(layer).sum::<usize>() as u64
 }
 
 /// Buffers in use at the widest point of a step or of an evaluation, beyond what is kept: the gradient that a layer

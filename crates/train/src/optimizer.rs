@@ -96,6 +96,15 @@ impl Optimizer {
         &self.state
     }
 
+    /// Forgets all steps so far.
+    pub fn forget(&mut self) {
+        self.state.steps = 0;
+        for moments in &mut self.state.moments {
+            moments.first.fill(0.0);
+            moments.second.fill(0.0);
+        }
+    }
+
     /// Goes on from a checkpoint, whose moments must be of the same weights.
     pub fn restore(&mut self, state: OptimizerState) -> Result<()> {
         let shape = |m: &Moments| (m.name.clone(), m.first.len(), m.second.len());

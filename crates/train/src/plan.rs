@@ -27,6 +27,14 @@ pub struct Plan {
     pub originals: Vec<u64>,
 }
 
+/// What a plan is made for.
+struct Wanted<'a> {
+    targets: &'a [u32],
+    layers: usize,
+    all_hidden_rows: bool,
+    whole: bool,
+}
+
 /// What one layer reads across part borders.
 struct Requests {
     /// Rows that this layer computes: a prefix of the order.
@@ -64,6 +72,28 @@ impl Order {
 }
 
 impl Plan {
+    /// The plan of a rank that holds no part.
+    pub fn nothing() -> Self {
+        let incoming = Adjacency { offsets: vec![0], ..Adjacency::default() };
+        let block = Arc::new(Block::new(incoming, 0, 0));
+        let whole = Arc::new(Layout::new(block, Arc::default(), Vec::new(), Routes::default()));
+        Self { order: Vec::new(), layers: Vec::new(), whole, originals: Vec::new() }
+    }
+
+    /// Layers in which a rank computes these `targets` (rows of `part`) by itself; `part` is all there is, and
+    /// `degrees` are those of its rows in the whole graph. Without `whole` there is no layout of all rows.
+    pub fn alone(
+        part: &Part,
+        alone: &Comm,
+        targets: &[u32],
+        layers: usize,
+        degrees: &[f32],
+        whole: bool,
+    ) -> Result<Self> {
+        let facts = Facts { original: part.original().to_vec(), degrees: degrees.to_vec() };
+        Self::with_facts(part, alone, Wanted { targets, layers, all_hidden_rows: false, whole }, facts)
+    }
+
     /// Agrees with the other ranks on the layers of a global batch with these `targets` (rows of `part`).
     ///
     /// With `all_hidden_rows`, hidden layers compute every node: batch norm's statistics are over all of them.
@@ -74,6 +104,12 @@ impl Plan {
         layers: usize,
         all_hidden_rows: bool,
     ) -> Result<Self> {
+        let facts = Facts::agree(part, comm)?;
+        Self::with_facts(part, comm, Wanted { targets, layers, all_hidden_rows, whole: true }, facts)
+    }
+
+    fn with_facts(part: &Part, comm: &Comm, wanted: Wanted<'_>, facts: Facts) -> Result<Self> {
+        let Wanted { targets, layers, all_hidden_rows, whole } = wanted;
         let mut order = Order { rows: Vec::new(), position: vec![NONE; part.owned()] };
         order.add_sorted(targets.to_vec());
         let mut requests = Vec::with_capacity(layers);
@@ -81,13 +117,17 @@ impl Plan {
             requests.push(request(part, comm, &mut order, all_hidden_rows)?);
         }
         let inputs = order.rows.len();
-        order.add_sorted((0..part.owned() as u32).collect());
-        let facts = Facts::agree(part, comm)?;
+        if whole {
+            order.add_sorted((0..part.owned() as u32).collect());
+        }
         let mut layouts = Vec::with_capacity(layers);
         // Requests were made from the last layer down. What a layer reads is what the one before it computes.
         for (index, request) in requests.iter().enumerate().rev() {
             let local = requests.get(index + 1).map_or(inputs, |before| before.targets);
             layouts.push(Arc::new(layout(part, &order, &facts, request, local, true)));
+        }
+        if !whole {
+            return Ok(Self { order: order.rows, layers: layouts, ..Self::nothing() });
         }
         let whole = everything(part, comm, order.rows.len())?;
         let whole = Arc::new(layout(part, &order, &facts, &whole, order.rows.len(), false));
@@ -146,7 +186,7 @@ struct Facts {
 
 impl Facts {
     fn agree(part: &Part, comm: &Comm) -> Result<Self> {
-        let degrees: Vec<f32> = (0..part.owned()).map(|row| weighted_degree(part, row)).collect();
+        let degrees: Vec<f32> = (0..part.owned()).map(|row| part.weighted_degree(row)).collect();
         let wanted = everything(part, comm, 0)?.wanted;
         let original = with_halo(comm, &wanted, part.original().to_vec())?;
         let degrees = with_halo(comm, &wanted, degrees)?;
@@ -166,15 +206,6 @@ fn with_halo<T: Pod>(comm: &Comm, wanted: &[Vec<u32>], mut known: Vec<T>) -> Res
     // Halo rows are in ascending global id, hence grouped by owner in rank order.
     known.extend(comm.all_to_all::<T>(told, Kind::Control)?.into_iter().flatten());
     Ok(known)
-}
-
-/// Sum of the weights of a row's in-edges.
-pub(crate) fn weighted_degree(part: &Part, row: usize) -> f32 {
-    let edges = part.offsets()[row] as usize..part.offsets()[row + 1] as usize;
-    match part.weights() {
-        Some(weights) => weights[edges].iter().sum(),
-        None => edges.len() as f32,
-    }
 }
 
 /// The layout of one layer: `request.targets` rows computed from `local` rows and the halo that was asked for.

@@ -8,21 +8,22 @@ use crate::batch::operators::Operators;
 use crate::boundary::{Memory, Toll};
 use crate::checkpoint::{Checkpoint, Slot, State, Totals, hex, weights_sha256};
 use crate::event::{
-    BatchFacts, BytesSent, EpochReport, Evaluation, Event, Exchange, MemoryNeed, Observer, Sampling, Started,
+    BatchFacts, BytesSent, EpochReport, Evaluation, Event, Exchange, IslandReport, MemoryNeed, Observer, Sampling, Started,
     Summary,
 };
+use crate::island::Landing;
 use crate::memory;
 use crate::meter::{cpu_seconds, median, peak_rss_bytes};
 use crate::ops::Pool;
 use crate::run::{RunConfig, Task};
 use crate::stopping::{Stopping, Verdict};
-use crate::strategy::{self, Strategy};
+use crate::strategy::{self, Behavior, Strategy};
 use crate::worker::Worker;
 use crate::{Error, Result, embedding, evaluate};
 use archipelago_comm::terms::Fact;
 use archipelago_comm::{Comm, Job, Kind, Meters, launch};
 use archipelago_graph::store::Manifest;
-use archipelago_graph::{Part, PartId, Store};
+use archipelago_graph::Store;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -68,11 +69,9 @@ impl Run<'_> {
     pub fn train(&self) -> Result<Ending> {
         let entry = self.check()?;
         let pool = Pool::new(threads(&self.config));
-        let mut endings = self.launch(|comm| {
-            let part = self.part(&comm)?;
-            let global = entry.behavior.global_batch;
-            let mut worker =
-                Worker::new(Rc::new(comm), part, Arc::clone(&self.config), pool.clone(), global)?;
+        let ranks = entry.behavior.ranks(&self.config, self.store.parts());
+        let mut endings = self.launch_ranks(ranks, |comm| {
+            let mut worker = self.worker(comm, &pool, entry.behavior)?;
             worker.operators = self.operators.clone();
             let strategy = (entry.build)(&worker)?;
             Session::new(self, worker, strategy)?.run()
@@ -107,17 +106,25 @@ impl Run<'_> {
 
     /// Runs `work` once per part, as ranks that can talk to each other.
     pub fn launch<T: Send>(&self, work: impl Fn(Comm) -> Result<T> + Sync) -> Result<Vec<T>> {
+        self.launch_ranks(self.store.parts() as usize, work)
+    }
+
+    /// Runs `work` on this many ranks that can talk to each other.
+    pub fn launch_ranks<T: Send>(
+        &self,
+        ranks: usize,
+        work: impl Fn(Comm) -> Result<T> + Sync,
+    ) -> Result<Vec<T>> {
         let deadline = Duration::from_secs(self.config.exchange.deadline_secs);
-        let config = self.job.config(self.store.parts() as usize).with_deadline(deadline);
+        let config = self.job.config(ranks).with_deadline(deadline);
         Ok(launch(&config, work)?)
     }
 
-    /// The part of a rank: the same data as that of the other ranks, and what was written.
-    pub(crate) fn part(&self, comm: &Comm) -> Result<Arc<Part>> {
+    /// One rank of this run, for a strategy that behaves so.
+    pub(crate) fn worker(&self, comm: Comm, pool: &Pool, behavior: Behavior) -> Result<Worker> {
         comm.same_everywhere(&self.terms())?;
-        let id = PartId(comm.rank() as u32);
-        self.store.verify_part(id)?;
-        Ok(Arc::new(self.store.part(id)?))
+        let scratch = self.folder.clone().unwrap_or_else(std::env::temp_dir);
+        Worker::of_store(comm, self.store, Arc::clone(&self.config), pool.clone(), behavior, &scratch)
     }
 
     /// What all processes must have alike before they work on a run.
@@ -229,20 +236,23 @@ impl<'a> Session<'a> {
     fn one_epoch(&mut self) -> Result<Next> {
         let (wall, cpu, before) = (Instant::now(), cpu_seconds(), self.worker.comm.meters());
         let outcome = self.strategy.epoch(&mut self.worker, self.epoch + 1, self.step)?;
-        self.epoch += 1;
+        let before_these = self.epoch;
+        self.epoch = (self.epoch + self.strategy.span()).min(self.run.config.train.epochs);
         self.step += outcome.steps;
         let (loss, stop) = self.share(outcome.loss)?;
         let (secs, cpu_secs) = (wall.elapsed().as_secs_f64(), cpu_seconds() - cpu);
         let (bytes_sent, cpu_secs) = self.costs(before, cpu_secs)?;
         let sampling = self.sampling(&outcome.loading, secs, cpu_secs)?;
+        let islands = self.islands(&outcome.landing)?;
         let exchange = self.exchange(outcome.toll)?;
         if !loss.is_finite() {
             return Err(Error::NotFinite { epoch: self.epoch, step: self.step, what: "the loss".into() });
         }
+        let span = (self.epoch - before_these) as f64;
         self.totals.losses.push(loss);
-        self.totals.epoch_secs.push(secs);
-        self.totals.epoch_cpu_secs.push(cpu_secs);
-        let evaluation = self.evaluate_if_due()?;
+        self.totals.epoch_secs.push(secs / span);
+        self.totals.epoch_cpu_secs.push(cpu_secs / span);
+        let evaluation = self.evaluate_if_due(before_these)?;
         let verdict = evaluation.as_ref().and_then(|found| self.judge(found)).unwrap_or(Verdict::Wait);
         let lr = self.worker.learning_rate(self.epoch);
         self.tell(|| {
@@ -257,10 +267,11 @@ impl<'a> Session<'a> {
                 bytes_sent,
                 sampling,
                 exchange,
+                islands,
                 evaluation,
             }))
         });
-        self.keep(verdict)?;
+        self.keep(verdict, before_these)?;
         match verdict {
             Verdict::Stop => {
                 self.tell_stopped_early();
@@ -279,10 +290,11 @@ impl<'a> Session<'a> {
         Ok((shared[0], shared[1] > 0.0))
     }
 
-    fn evaluate_if_due(&mut self) -> Result<Option<Evaluation>> {
+    /// Evaluates where an epoch after `before` asks for it.
+    fn evaluate_if_due(&mut self, before: u64) -> Result<Option<Evaluation>> {
         let train = &self.run.config.train;
         let last = self.epoch == train.epochs;
-        let due = train.eval_every > 0 && self.epoch.is_multiple_of(train.eval_every);
+        let due = train.eval_every > 0 && self.epoch / train.eval_every > before / train.eval_every;
         if due || last { evaluate::evaluate(&mut self.worker, self.epoch).map(Some) } else { Ok(None) }
     }
 
@@ -290,14 +302,14 @@ impl<'a> Session<'a> {
         found.valid.map(|valid| self.stopping.observe(self.epoch, valid, found.test))
     }
 
-    /// Checkpoints that are due after this epoch.
-    fn keep(&mut self, verdict: Verdict) -> Result<()> {
+    /// Checkpoints that an epoch after `before` asks for.
+    fn keep(&mut self, verdict: Verdict, before: u64) -> Result<()> {
         let output = &self.run.config.output;
         if verdict == Verdict::Better && output.keep_best {
             self.save(Slot::Best)?;
         }
         let every = output.checkpoint_every;
-        if every > 0 && self.epoch.is_multiple_of(every) && self.epoch < self.run.config.train.epochs {
+        if every > 0 && self.epoch / every > before / every && self.epoch < self.run.config.train.epochs {
             self.save(Slot::Last)?;
         }
         Ok(())
@@ -442,6 +454,25 @@ impl<'a> Session<'a> {
         Ok(Some(Exchange::of(&of_ranks)))
     }
 
+    /// What islands took on all ranks; `None` where ranks do not train on islands.
+    fn islands(&mut self, landing: &Landing) -> Result<Option<IslandReport>> {
+        let comm = &self.worker.comm;
+        if self.worker.islands.is_none() {
+            return Ok(None);
+        }
+        let (coverage, secs) = ((landing.coverage * 1e6) as u64, (landing.secs * 1e6) as u64);
+        let mut sums = [landing.targets, coverage, landing.switches, landing.made];
+        let mut slowest = [secs];
+        comm.all_reduce_sum_u64(&mut sums, Kind::Control)?;
+        comm.all_reduce_max_u64(&mut slowest, Kind::Control)?;
+        Ok(Some(IslandReport {
+            coverage: (sums[0] > 0).then(|| sums[1] as f64 * 1e-6 / sums[0] as f64),
+            switches: sums[2],
+            made: sums[3],
+            secs: slowest[0] as f64 * 1e-6,
+        }))
+    }
+
     /// What drawing batches took on all ranks; `None` where none are drawn.
     fn sampling(&mut self, drawn: &Loading, secs: f64, cpu_secs: f64) -> Result<Option<Sampling>> {
         if drawn.batches == 0 {
@@ -500,8 +531,9 @@ impl<'a> Session<'a> {
     /// Tells what is about to run and how much memory it will take.
     fn announce(&mut self) -> Result<()> {
         let active = memory::active_rows(&self.worker)?;
-        let need: MemoryNeed = memory::need(&self.worker, self.strategy.kept_bytes(&self.worker))?;
         let (config, manifest) = (&self.run.config, self.run.store.manifest());
+        let (kept, reach) = (self.strategy.kept_bytes(&self.worker), self.strategy.reach());
+        let need: MemoryNeed = memory::need(&self.worker, manifest, kept, reach)?;
         self.tell(|| {
             Event::Started(Box::new(Started {
                 strategy: config.strategy.name.clone(),

@@ -4,19 +4,23 @@ use crate::agree::SumGradients;
 use crate::batch::operators::Operators;
 use crate::embedding::{self, Embeddings};
 use crate::feature;
+use crate::island::Islands;
 use crate::links::{self, LinkShares, LinkTask};
 use crate::model::{self, Model, ModelShape};
 use crate::ops::Pool;
 use crate::optimizer::Optimizer;
+use crate::parameters::{Parameter, Parameters};
 use crate::plan::Plan;
 use crate::run::{self, RunConfig};
 use crate::schedule::Schedule;
-use crate::tape::{Arena, Goal, Input, Tape, Wanted};
+use crate::strategy::Behavior;
+use crate::tape::{Arena, Buffer, Goal, Input, Matrix, Tape, Wanted};
 use crate::view::{Layout, Statics};
 use crate::{Error, Result};
 use archipelago_comm::{Comm, Kind, Phase};
-use archipelago_graph::Part;
+use archipelago_graph::{Part, PartId, Store};
 use archipelago_graph::store::PartLabels;
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
@@ -62,10 +66,38 @@ pub struct Worker {
     pub all_targets: u64,
     /// How ranks agree on gradients, and what that remembers.
     pub agreement: SumGradients,
+    /// All parts, one island at a time, where ranks train on islands.
+    pub islands: Option<Islands>,
     schedule: Schedule,
 }
 
 impl Worker {
+    /// Sets one rank of a run on `store` up, for a strategy that behaves so. Scratch files go to `folder`.
+    pub fn of_store(
+        comm: Comm,
+        store: &Store,
+        config: Arc<RunConfig>,
+        pool: Pool,
+        behavior: Behavior,
+        folder: &Path,
+    ) -> Result<Self> {
+        let comm = Rc::new(comm);
+        if !behavior.isolated {
+            let id = PartId(comm.rank() as u32);
+            store.verify_part(id)?;
+            return Self::new(comm, Arc::new(store.part(id)?), config, pool, behavior.global_batch);
+        }
+        comm.enter(Phase::new("set-up"));
+        let islands = Islands::agree(store, &comm, &config, folder)?;
+        let part = Arc::clone(&islands.like);
+        let mut worker = match islands.turns.rotate() {
+            true => Self::in_turns(comm, part, config, pool, islands.targets.iter().sum())?,
+            false => Self::new(comm, part, config, pool, false)?,
+        };
+        worker.islands = Some(islands);
+        Ok(worker)
+    }
+
     /// Sets one rank up: agrees with the others on a plan, loads features, draws the weights.
     pub fn new(
         comm: Rc<Comm>,
@@ -96,11 +128,9 @@ impl Worker {
         };
         part.release();
         comm.trim();
-        let entry = model::find(&config.model.name)?;
         let output = if shares.is_some() { config.model.hidden } else { part.classes() };
-        let shape = model_shape(&config, embedding::input_width(&part, &config), output);
         let beside = shares.as_mut().map_or_else(Vec::new, LinkShares::take_weights);
-        let (model, parameters, buffers) = Model::build_beside(entry, shape, config.train.seed, beside);
+        let (model, parameters, buffers) = build_model(&part, &config, output, beside)?;
         let links = shares.map(|shares| LinkTask::new(shares, &parameters, &config));
         let optimizer = Optimizer::new(&config.train, &parameters);
         let agreement = SumGradients::new(&config, &comm, parameters.count())?;
@@ -122,6 +152,48 @@ impl Worker {
             global_batch,
             all_targets: counts[0],
             agreement,
+            islands: None,
+            comm,
+            part,
+            config,
+            model,
+        })
+    }
+
+    /// Sets up a rank whose parts take turns: it holds none of them, `part` only tells what all have alike.
+    fn in_turns(
+        comm: Rc<Comm>,
+        part: Arc<Part>,
+        config: Arc<RunConfig>,
+        pool: Pool,
+        all_targets: u64,
+    ) -> Result<Self> {
+        let (model, parameters, buffers) = build_model(&part, &config, part.classes(), Vec::new())?;
+        let optimizer = Optimizer::new(&config.train, &parameters);
+        let agreement = SumGradients::new(&config, &comm, parameters.count())?;
+        let nothing = Plan::nothing();
+        let cols = model.shape().input;
+        let features =
+            Input::Dense(Arc::new(Matrix { rows: 0, cols, values: Buffer::zeros(0).into() }));
+        Ok(Self {
+            optimizer,
+            schedule: Schedule::new(&config.train),
+            tape: Tape::new(parameters, buffers, pool),
+            layers: Vec::new(),
+            whole: Vec::new(),
+            statics: Statics::new(nothing.whole, features, None),
+            embeddings: None,
+            order: Vec::new(),
+            originals: Arc::default(),
+            targets: 0,
+            labelled: Vec::new(),
+            links: None,
+            operators: None,
+            spent: Arc::default(),
+            global_batch: false,
+            all_targets,
+            agreement,
+            islands: None,
             comm,
             part,
             config,
@@ -147,6 +219,11 @@ impl Worker {
     pub fn update(&mut self, epoch: u64, step: u64) -> Result<()> {
         self.comm.enter(Phase { epoch: epoch as usize, step: step as usize, layer: 0, what: "agree" });
         self.agreement.agree(&self.comm, &mut self.tape.parameters, step)?;
+        self.update_alone(epoch, step)
+    }
+
+    /// Moves the weights along this rank's own gradient, or along what ranks have agreed on.
+    pub fn update_alone(&mut self, epoch: u64, step: u64) -> Result<()> {
         let norm = self.optimizer.step(&mut self.tape.parameters, self.schedule.lr(epoch - 1));
         match norm.is_finite() {
             true => Ok(()),
@@ -216,17 +293,30 @@ impl TargetLabels {
             Labels::Classes(classes) => Wanted::Classes(classes),
             Labels::Multi(labels) => Wanted::Multi(labels),
         };
-        Goal { rows: &self.rows, labels }
+        Goal { rows: &self.rows, labels, weights: None }
     }
 }
 
-fn labelled_training_rows(part: &Part) -> Vec<u32> {
+/// Rows of the training nodes of `part` that have a label.
+pub fn labelled_training_rows(part: &Part) -> Vec<u32> {
     let labelled = |row: &u32| match part.labels() {
         PartLabels::None => false,
         PartLabels::Classes(values) => values[*row as usize] >= 0,
         PartLabels::Multi(_) => true,
     };
     part.train().iter().copied().filter(labelled).collect()
+}
+
+/// The model that `config` asks for on the data of `part`, with `others` among its weights.
+fn build_model(
+    part: &Part,
+    config: &RunConfig,
+    output: usize,
+    others: Vec<Parameter>,
+) -> Result<(Model, Parameters, Parameters)> {
+    let entry = model::find(&config.model.name)?;
+    let shape = model_shape(config, embedding::input_width(part, config), output);
+    Ok(Model::build_beside(entry, shape, config.train.seed, others))
 }
 
 fn model_shape(config: &RunConfig, input: usize, output: usize) -> ModelShape {

@@ -16,9 +16,11 @@ mod lists;
 mod columns;
 mod output;
 pub mod part;
+pub mod island;
 pub mod traffic;
 pub mod verify;
 
+pub use island::{Guests, Island};
 pub use manifest::Manifest;
 pub use part::{Part, PartFeatures, PartLabels};
 pub use traffic::Traffic;

@@ -22,32 +22,32 @@ use std::sync::Arc;
 /// global id. Accessors return slices of the mapped files; fetch them once outside of a loop.
 #[derive(Debug)]
 pub struct Part {
-    id: PartId,
-    starts: Arc<[u64]>,
-    edge_columns: EdgeColumns,
-    feature_kind: FeatureKind,
-    label_kind: LabelKind,
-    undirected: bool,
-    arrays: Arrays,
+    pub(super) id: PartId,
+    pub(super) starts: Arc<[u64]>,
+    pub(super) edge_columns: EdgeColumns,
+    pub(super) feature_kind: FeatureKind,
+    pub(super) label_kind: LabelKind,
+    pub(super) undirected: bool,
+    pub(super) arrays: Arrays,
 }
 
 /// The mapped files.
 #[derive(Debug, Clone)]
-struct Arrays {
-    original: Array<u64>,
-    offsets: Array<u64>,
-    sources: Array<u32>,
-    order: Option<Array<u32>>,
-    halo: Array<u64>,
-    weights: Option<Array<f32>>,
-    types: Option<Array<u32>>,
-    attributes: Option<Array<f32>>,
-    features: Array<f32>,
-    feature_offsets: Array<u64>,
-    feature_columns: Array<u32>,
-    classes: Array<i64>,
-    multi: Array<u8>,
-    splits: [Array<u32>; 3],
+pub(super) struct Arrays {
+    pub original: Array<u64>,
+    pub offsets: Array<u64>,
+    pub sources: Array<u32>,
+    pub order: Option<Array<u32>>,
+    pub halo: Array<u64>,
+    pub weights: Option<Array<f32>>,
+    pub types: Option<Array<u32>>,
+    pub attributes: Option<Array<f32>>,
+    pub features: Array<f32>,
+    pub feature_offsets: Array<u64>,
+    pub feature_columns: Array<u32>,
+    pub classes: Array<i64>,
+    pub multi: Array<u8>,
+    pub splits: [Array<u32>; 3],
 }
 
 /// Features of the owned nodes of a part.
@@ -188,6 +188,15 @@ impl Part {
         self.edge_columns
     }
 
+    /// Sum of the weights of an owned row's in-edges; their number where edges have none.
+    pub fn weighted_degree(&self, row: usize) -> f32 {
+        let edges = self.offsets()[row] as usize..self.offsets()[row + 1] as usize;
+        match self.weights() {
+            Some(weights) => weights[edges].iter().sum(),
+            None => edges.len() as f32,
+        }
+    }
+
     /// Weight of each edge, in the order of [`sources`](Self::sources).
     pub fn weights(&self) -> Option<&[f32]> {
         self.arrays.weights.as_deref()
@@ -236,6 +245,34 @@ impl Part {
         for optional in [&arrays.order, &arrays.types].into_iter().flatten() {
             optional.release();
         }
+    }
+
+    /// [`release`](Self::release) of everything that is mapped.
+    pub fn release_all(&self) {
+        let arrays = &self.arrays;
+        self.release();
+        arrays.original.release();
+        arrays.offsets.release();
+        arrays.halo.release();
+        arrays.feature_offsets.release();
+        arrays.classes.release();
+        arrays.multi.release();
+    }
+
+    /// Asks the system to read all files of the part ahead; returns at once where it can.
+    pub fn expect(&self) {
+        let arrays = &self.arrays;
+        arrays.original.expect();
+        arrays.offsets.expect();
+        arrays.sources.expect();
+        arrays.halo.expect();
+        arrays.order.iter().for_each(Array::expect);
+        arrays.weights.iter().for_each(Array::expect);
+        arrays.features.expect();
+        arrays.feature_offsets.expect();
+        arrays.feature_columns.expect();
+        arrays.classes.expect();
+        arrays.multi.expect();
     }
 
     /// The same part with only those in-edges for which `keep`, asked once for each place in

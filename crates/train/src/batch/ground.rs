@@ -29,6 +29,8 @@ pub(super) struct Ground {
     pub pool: Pool,
     pub form: RowForm,
     pub cache: Cache,
+    /// Weighted in-degrees of the part's rows in the whole graph, where its own lists do not tell.
+    pub degrees: Option<Arc<Vec<f32>>>,
     scratch: Spare<Scratch>,
     pieces: Spare<Drawn>,
 }
@@ -66,9 +68,27 @@ impl Ground {
             pool,
             form,
             cache,
+            degrees: None,
             scratch: Spare::default(),
             pieces: Spare::default(),
         }
+    }
+
+    /// Original id and weighted in-degree of each of these nodes that this part owns; zeros for the others.
+    pub fn own_facts(&self, nodes: &[u64]) -> (Vec<u64>, Vec<f32>) {
+        let (part, own) = (&self.part, self.part.range());
+        let degree = |row: usize| match &self.degrees {
+            Some(degrees) => degrees[row],
+            None => part.weighted_degree(row),
+        };
+        let facts = nodes.iter().map(|node| match own.contains(node) {
+            true => {
+                let row = (node - own.start) as usize;
+                (part.original()[row], degree(row))
+            }
+            false => (0, 0.0),
+        });
+        facts.unzip()
     }
 
     pub fn features(&self) -> Scaled<'_> {

@@ -30,6 +30,23 @@ pub(super) enum Labels {
     Multi(usize, Vec<u8>),
 }
 
+impl Labels {
+    /// Those of these rows of `part`.
+    fn of(part: &Part, rows: &[u32]) -> Self {
+        match part.labels() {
+            PartLabels::Multi(values) => {
+                let width = part.classes();
+                let row = |row: &u32| values[*row as usize * width..][..width].iter().copied();
+                Self::Multi(width, rows.iter().flat_map(row).collect())
+            }
+            PartLabels::Classes(values) => {
+                Self::Classes(rows.iter().map(|&row| values[row as usize]).collect())
+            }
+            PartLabels::None => Self::Classes(Vec::new()),
+        }
+    }
+}
+
 /// Links of a batch as pairs of its target rows.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LinkBatch {
@@ -66,19 +83,17 @@ impl Items {
         let start = part.range().start;
         let nodes = rows.iter().map(|&row| start + u64::from(row)).collect();
         let nodes = shares.deal(comm, nodes, 1)?;
-        let labels = match part.labels() {
-            PartLabels::Multi(values) => {
-                let width = part.classes();
-                let row = |row: &u32| values[*row as usize * width..][..width].iter().copied();
-                Labels::Multi(width, shares.deal(comm, rows.iter().flat_map(row).collect(), width)?)
-            }
-            PartLabels::Classes(values) => {
-                let classes = rows.iter().map(|&row| values[row as usize]).collect();
-                Labels::Classes(shares.deal(comm, classes, 1)?)
-            }
-            PartLabels::None => Labels::Classes(Vec::new()),
+        let labels = match Labels::of(part, rows) {
+            Labels::Multi(width, values) => Labels::Multi(width, shares.deal(comm, values, width)?),
+            none if part.labels() == PartLabels::None => none,
+            Labels::Classes(classes) => Labels::Classes(shares.deal(comm, classes, 1)?),
         };
         Ok((Self::Nodes { nodes, labels }, shares))
+    }
+
+    /// These rows of a part that is all there is, with their labels.
+    pub fn on_island(part: &Part, rows: &[u32]) -> Self {
+        Self::Nodes { nodes: rows.iter().map(|&row| u64::from(row)).collect(), labels: Labels::of(part, rows) }
     }
 
     /// Deals out the training links of all ranks.

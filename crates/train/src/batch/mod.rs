@@ -25,6 +25,7 @@ pub use items::LinkBatch;
 pub use share::Shares;
 
 use crate::feature::Scaled;
+use crate::island::Isle;
 use crate::tape::{Arena, Input, Matrix, Values};
 use crate::view::Layout;
 use crate::worker::{TargetLabels, Worker};
@@ -91,6 +92,23 @@ pub struct Loading {
     pub trainer_stall_secs: f64,
 }
 
+impl Loading {
+    /// Takes in what drawing more batches took.
+    pub fn add(&mut self, other: &Self) {
+        self.edges += other.edges;
+        self.rows += other.rows;
+        self.remote_rows += other.remote_rows;
+        self.cached_rows += other.cached_rows;
+        self.reused_rows += other.reused_rows;
+        self.queue += other.queue;
+        self.batches += other.batches;
+        self.draw_secs += other.draw_secs;
+        self.fetch_secs += other.fetch_secs;
+        self.sampler_stall_secs += other.sampler_stall_secs;
+        self.trainer_stall_secs += other.trainer_stall_secs;
+    }
+}
+
 /// What the two sides of a rank tell each other.
 #[derive(Default)]
 struct Traffic {
@@ -124,14 +142,13 @@ struct Course<'a> {
     /// Nodes drawn by degree, where false links need them.
     by_degree: Vec<u64>,
     batches: &'a Batches,
-    rank: usize,
 }
 
 impl Course<'_> {
     /// What a step computes.
     fn seed(&self, step: u32) -> Seeded {
         let batches = self.batches;
-        let range = batches.shares.range(self.rank, batches.size, u64::from(step));
+        let range = batches.shares.range(batches.seat, batches.size, u64::from(step));
         let ground = &batches.ground;
         let nodes = ground.part.starts().last().copied().unwrap_or(0);
         let space = NodeSpace { nodes, by_degree: &self.by_degree };
@@ -144,6 +161,10 @@ impl Course<'_> {
 pub struct Batches {
     ground: Ground,
     shares: Shares,
+    /// Whose share is ours.
+    seat: usize,
+    /// What tells our shuffles from those of others: the number of our part.
+    lot: u64,
     size: usize,
     items: Items,
     traffic: Traffic,
@@ -169,10 +190,33 @@ impl Batches {
         Ok(Self {
             ground,
             shares,
+            seat: comm.rank(),
+            lot: comm.rank() as u64,
             size,
             items,
             traffic: Traffic { spent: Arc::clone(&worker.spent), ..Traffic::default() },
         })
+    }
+
+    /// Sets sampling up on an island, of which no other rank is asked anything. `shares` are the targets of all that
+    /// make steps together, `seat` says which of them are ours.
+    pub fn on_island(
+        worker: &Worker,
+        isle: &Isle,
+        shares: Shares,
+        seat: usize,
+        operators: Operators,
+    ) -> Result<Self> {
+        let (part, config) = (Arc::clone(&isle.part), Arc::clone(&worker.config));
+        let items = Items::on_island(&part, &isle.labelled);
+        let form = RowForm::of(&part, &config)?;
+        let originals = Arc::new(part.original().to_vec());
+        let pool = worker.tape.pool.clone();
+        let size = config.train.batch_size;
+        let mut ground = Ground::new(part, originals, config, operators, pool, form, Cache::default());
+        ground.degrees = Some(Arc::clone(&isle.degrees));
+        let traffic = Traffic { spent: Arc::clone(&worker.spent), ..Traffic::default() };
+        Ok(Self { ground, shares, seat, lot: isle.lot, size, items, traffic })
     }
 
     /// How many items there are on all ranks in a step.
@@ -194,10 +238,10 @@ impl Batches {
         }
     }
 
-    /// The order of this rank's items in an epoch.
-    fn order(&self, rank: usize, epoch: u64) -> Vec<u32> {
+    /// The order of our items in an epoch.
+    fn order(&self, epoch: u64) -> Vec<u32> {
         let mut order: Vec<u32> = (0..self.items.len() as u32).collect();
-        let key = Key::new(self.ground.config.train.seed, Purpose::Shuffle).with(epoch).with(rank as u64);
+        let key = Key::new(self.ground.config.train.seed, Purpose::Shuffle).with(epoch).with(self.lot);
         self.ground.operators.seeds.order(&mut order, key);
         order
     }
@@ -294,8 +338,8 @@ impl Batches {
             true => items::draw_by_degree(comm, &self.ground.part, self.ground.config.train.seed, epoch)?,
             false => Vec::new(),
         };
-        let (order, rank) = (self.order(comm.rank(), epoch), comm.rank());
-        Ok(Course { epoch, steps, order, by_degree, batches: self, rank })
+        let order = self.order(epoch);
+        Ok(Course { epoch, steps, order, by_degree, batches: self })
     }
 }
 

@@ -9,7 +9,6 @@
 use super::wire::{Ids, garbled};
 use crate::Result;
 use crate::feature::{self, Scaled};
-use crate::plan::weighted_degree;
 use crate::run::RunConfig;
 use archipelago_comm::{Codec, Frame, Rounding};
 use archipelago_graph::Part;
@@ -60,7 +59,7 @@ impl RowForm {
         let (originals, degrees) = facts.split_at_mut(rows.len() * self.ids.words());
         for (place, &row) in rows.iter().enumerate() {
             self.ids.put(originals, place, part.original()[row as usize]);
-            degrees[place] = weighted_degree(part, row as usize).to_bits();
+            degrees[place] = part.weighted_degree(row as usize).to_bits();
         }
         match self.dense {
             Some(width) if self.codec.exact => {

@@ -25,6 +25,11 @@ impl Shares {
         Ok(Self::of(&brought.iter().map(|counts| counts[0] as usize).collect::<Vec<_>>()))
     }
 
+    /// Everybody keeps what they have.
+    pub fn kept(counts: Vec<usize>) -> Self {
+        Self { counts, moves: Vec::new() }
+    }
+
     /// The shares of ranks that bring so many items each.
     pub fn of(brought: &[usize]) -> Self {
         let (ranks, total) = (brought.len(), brought.iter().sum::<usize>());

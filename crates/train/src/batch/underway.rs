@@ -11,14 +11,13 @@ use super::rows::{RowSet, Words};
 use super::wire::{Head, What, garbled};
 use super::{Loading, Prepared};
 use crate::ops::pool::Shared;
-use crate::plan::weighted_degree;
 use crate::tape::{Arena, Input, Matrix, SparseMatrix, Values};
 use crate::view::{Layout, Routes};
 use crate::{Result, feature};
 use archipelago_comm::{Comm, Frame};
 use archipelago_graph::random::Key;
 use archipelago_graph::sample::{Answer, Draft, Drawn, Hop, Question};
-use archipelago_graph::{Batch, GlobalId, Part};
+use archipelago_graph::{Batch, GlobalId};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -295,7 +294,7 @@ impl Underway {
     ) -> (Prepared, Table, Draft) {
         let batch = self.draft.finish();
         let sources = Sources { kept: &ground.cache.sets, last: last.as_ref(), arrived: &self.arrived };
-        let (mut originals, mut degrees) = own_facts(&ground.part, &batch.nodes);
+        let (mut originals, mut degrees) = ground.own_facts(&batch.nodes);
         for place in &self.places {
             (originals[place.row as usize], degrees[place.row as usize]) = sources.facts(place);
         }
@@ -449,17 +448,4 @@ impl<'a> Sources<'a> {
             Source::Nothing => (&[], &[]),
         }
     }
-}
-
-/// Original id and weighted degree of the nodes that `part` owns; zeros for others.
-fn own_facts(part: &Part, nodes: &[u64]) -> (Vec<u64>, Vec<f32>) {
-    let own = part.range();
-    let facts = nodes.iter().map(|node| match own.contains(node) {
-        true => {
-            let row = (node - own.start) as usize;
-            (part.original()[row], weighted_degree(part, row))
-        }
-        false => (0, 0.0),
-    });
-    facts.unzip()
 }

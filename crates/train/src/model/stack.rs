@@ -205,6 +205,21 @@ impl Model {
         Ok(Outcome { output: rows, embeddings })
     }
 
+    /// Runs layer `index` alone, without training: the rows that the next one reads.
+    pub fn forward_layer(
+        &self,
+        tape: &mut Tape,
+        boundary: &mut dyn Boundary,
+        index: usize,
+        layout: &Arc<Layout>,
+        rows: Var,
+    ) -> Result<Var> {
+        let (half, last) = (Half::Whole, index + 1 == self.stages.len());
+        let mut view =
+            View { tape, boundary, layout, layer: index, half, statics: None, static_input: None };
+        self.run_stage(&self.stages[index], &mut view, rows, last)
+    }
+
     fn drop_input(&self, tape: &mut Tape, layouts: &[Arc<Layout>], input: Var) -> Var {
         match layouts.first() {
             Some(layout) if self.shape.input_dropout > 0.0 && tape.training => {

@@ -7,10 +7,31 @@ use super::isa::{Simd, exp, kernel};
 use super::pool::{Pool, Shared};
 use super::scratch::with_scratch;
 
+/// How much rows weigh: all alike, and each of them beside.
+#[derive(Debug, Clone, Copy)]
+pub struct Weights<'a> {
+    /// What all are multiplied by.
+    pub all: f32,
+    /// What each row that counts is multiplied by besides; 1 where nothing is said.
+    pub each: Option<&'a [f32]>,
+}
+
+impl Weights<'_> {
+    fn of(&self, row: usize) -> f32 {
+        self.each.map_or(1.0, |each| each[row])
+    }
+}
+
+impl From<f32> for Weights<'_> {
+    fn from(all: f32) -> Self {
+        Self { all, each: None }
+    }
+}
+
 /// Rows per partial sum of a loss.
 const CHUNK: usize = 256;
 
-/// `factor * sum over k of (log sum exp z - z[labels[k]])` for rows `z = logits[rows[k]]`; `rows` ascending without
+/// `all * sum over k of each[k] (log sum exp z - z[labels[k]])` for rows `z = logits[rows[k]]`; `rows` ascending without
 /// repetition, one label in `0..width` for each.
 pub fn softmax_cross_entropy(
     pool: &Pool,
@@ -18,7 +39,7 @@ pub fn softmax_cross_entropy(
     width: usize,
     rows: &[u32],
     labels: &[i64],
-    factor: f32,
+    weights: Weights<'_>,
     grad: &mut [f32],
 ) -> f64 {
     assert!(
@@ -28,11 +49,12 @@ pub fn softmax_cross_entropy(
     listed(pool, width, rows, grad, |k, i, grad| {
         let label = labels[k] as usize;
         assert!(label < width, "label {} of {width} classes", labels[k]);
-        softmax_row(&logits[i * width..][..width], label, factor, grad)
-    }) * f64::from(factor)
+        let weight = weights.of(k);
+        f64::from(weight) * softmax_row(&logits[i * width..][..width], label, weights.all * weight, grad)
+    }) * f64::from(weights.all)
 }
 
-/// `factor * sum over k and c of (max(z, 0) - z y + log(1 + exp(-|z|)))` for rows `z = logits[rows[k]]`,
+/// `all * sum over k and c of each[k] (max(z, 0) - z y + log(1 + exp(-|z|)))` for rows `z = logits[rows[k]]`,
 /// `y = targets[k]`; `rows` ascending without repetition, `width` zeros and ones for each.
 pub fn logistic(
     pool: &Pool,
@@ -40,7 +62,7 @@ pub fn logistic(
     width: usize,
     rows: &[u32],
     targets: &[u8],
-    factor: f32,
+    weights: Weights<'_>,
     grad: &mut [f32],
 ) -> f64 {
     assert!(
@@ -48,8 +70,10 @@ pub fn logistic(
         "a target and a gradient per logit"
     );
     listed(pool, width, rows, grad, |k, i, grad| {
-        logistic_row(&logits[i * width..][..width], &targets[k * width..][..width], factor, grad)
-    }) * f64::from(factor)
+        let weight = weights.of(k);
+        let (row, wanted) = (&logits[i * width..][..width], &targets[k * width..][..width]);
+        f64::from(weight) * logistic_row(row, wanted, weights.all * weight, grad)
+    }) * f64::from(weights.all)
 }
 
 /// Zeroes `grad` and sums `row(k, rows[k], gradient row)` over fixed chunks, in order.
@@ -162,12 +186,28 @@ mod tests {
             let targets: Vec<u8> = (0..rows.len() * width).map(|k| (k * 7 % 3 == 0) as u8).collect();
             let mut grad = vec![9.0; z.len()];
             let pool = Pool::new(2);
-            let found = softmax_cross_entropy(&pool, &z, width, &rows, &labels, 0.25, &mut grad);
+            let found = softmax_cross_entropy(&pool, &z, width, &rows, &labels, 0.25.into(), &mut grad);
             prop_assert!((found - cross_entropy(&wide(&z), width, &rows, &labels, 0.25)).abs() < 1e-5);
             close(&grad, &differences(&z, |z| cross_entropy(z, width, &rows, &labels, 0.25)), 1e-5);
-            let found = logistic(&pool, &z, width, &rows, &targets, 0.5, &mut grad);
+            let found = logistic(&pool, &z, width, &rows, &targets, 0.5.into(), &mut grad);
             prop_assert!((found - binary(&wide(&z), width, &rows, &targets, 0.5)).abs() < 1e-4);
             close(&grad, &differences(&z, |z| binary(z, width, &rows, &targets, 0.5)), 1e-5);
+        }
+
+        #[test]
+        fn a_row_that_weighs_twice_counts_twice_and_one_that_weighs_nothing_does_not(seed in any::<u64>()) {
+            let (z, width, pool) = (numbers(seed, 21), 7, Pool::new(1));
+            let once = |row: u32, grad: &mut [f32]| {
+                softmax_cross_entropy(&pool, &z, width, &[row], &[3], 1.0.into(), grad)
+            };
+            let (mut first, mut last, mut all) = (vec![0.0; 21], vec![0.0; 21], vec![0.0; 21]);
+            let expected = 2.0 * once(0, &mut first) + 0.5 * once(2, &mut last);
+            let weights = Weights { all: 1.0, each: Some(&[2.0, 0.0, 0.5]) };
+            let found = softmax_cross_entropy(&pool, &z, width, &[0, 1, 2], &[3; 3], weights, &mut all);
+            prop_assert!((found - expected).abs() < 1e-6);
+            for (at, &found) in all.iter().enumerate() {
+                prop_assert!((found - 2.0 * first[at] - 0.5 * last[at]).abs() < 1e-6);
+            }
         }
     }
 
@@ -175,10 +215,10 @@ mod tests {
     fn large_logits_do_not_overflow() {
         let mut grad = vec![0.0; 3];
         let loss =
-            softmax_cross_entropy(&Pool::new(1), &[1000.0, 0.0, -1000.0], 3, &[0], &[1], 1.0, &mut grad);
+            softmax_cross_entropy(&Pool::new(1), &[1000.0, 0.0, -1000.0], 3, &[0], &[1], 1.0.into(), &mut grad);
         assert_eq!(loss, 1000.0);
         assert_eq!(grad, [1.0, -1.0, 0.0]);
-        let loss = logistic(&Pool::new(1), &[1000.0, -1000.0, 0.0], 3, &[0], &[0, 1, 1], 1.0, &mut grad);
+        let loss = logistic(&Pool::new(1), &[1000.0, -1000.0, 0.0], 3, &[0], &[0, 1, 1], 1.0.into(), &mut grad);
         assert!((loss - 2000.0 - std::f64::consts::LN_2).abs() < 1e-3);
         assert_eq!(grad, [1.0, -1.0, -0.5]);
     }
@@ -191,7 +231,7 @@ mod tests {
         let run = |threads| {
             let mut grad = vec![0.0; z.len()];
             (
-                softmax_cross_entropy(&Pool::new(threads), &z, 7, &rows, &labels, 1.0, &mut grad).to_bits(),
+                softmax_cross_entropy(&Pool::new(threads), &z, 7, &rows, &labels, 1.0.into(), &mut grad).to_bits(),
                 grad,
             )
         };

@@ -12,14 +12,15 @@ mod validate;
 mod tests;
 
 pub use sections::{
-    Activation, Aggregator, AgreeSection, Backward, Broadcast, DataSection, DecayedLayers,
+    Activation, Aggregator, AgreeSection, Backward, BatchKind, Broadcast, Correction, DataSection, DecayedLayers,
     EmbeddingOptimizer, ExchangeSection, Features, HistoryOf, LinkLossKind, LinkMetric, ModelSection, Norm,
-    OptimizerKind, OutputSection, OwnBlock, Refresh, ResidencySection, ScheduleKind, Staleness,
-    StrategySection, Task, TrainSection,
+    OptimizerKind, OptimizerMemory, OutputSection, OwnBlock, Refresh, ResidencySection, ScheduleKind, Staleness,
+    StrategySection, SweepEvery, Task, TrainSection,
 };
 pub use setting::Key;
 
 use crate::error::{Error, Place, Result};
+use crate::strategy;
 use archipelago_graph::error::{nearest, unknown_message};
 use setting::{Outcome, Section};
 use source::Assignment;
@@ -74,6 +75,7 @@ impl RunConfig {
         for set in sets {
             config.assign(source::read_set(set)?)?;
         }
+        config.fill(strategy::preset(&config.strategy.name));
         config.validate()?;
         Ok(config)
     }
@@ -82,8 +84,22 @@ impl RunConfig {
     pub fn from_toml(file: &Path, text: &str) -> Result<Self> {
         let mut config = Self::default();
         config.read(file, text)?;
+        config.fill(strategy::preset(&config.strategy.name));
         config.validate()?;
         Ok(config)
+    }
+
+    /// Turns the dials that a strategy's `preset` names, except those that the user turned.
+    fn fill(&mut self, preset: &[(&'static str, &'static str)]) {
+        for (path, text) in preset {
+            if self.is_set(path) {
+                continue;
+            }
+            let (name, key) = path.split_once('.').unwrap_or_default();
+            let section = self.sections_mut().into_iter().find(|section| section.name() == name);
+            let outcome = section.map(|section| section.set(key, text, true));
+            debug_assert!(matches!(outcome, Some(Outcome::Set)), "preset {path} = {text}");
+        }
     }
 
     /// The resolved run file: every key with its value, after a line that says what it is.

@@ -169,41 +169,98 @@ choice! {
     }
 }
 
-/// How often what targets remember is computed anew from all sources.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refresh {
-    /// At the start and after as many sweeps as there are chunks.
-    Chunks,
-    /// At the start and after so many sweeps.
-    Every(u64),
-    /// Never, not even at the start.
-    Never,
+/// A type of which a value is a word for the usual interval, `never`, or a number from 1 on.
+macro_rules! interval {
+    ($(#[$doc:meta])* $name:ident { $(#[$usual_doc:meta])* $usual:ident = $word:literal, of $unit:literal }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum $name {
+            $(#[$usual_doc])*
+            $usual,
+            /// After so many.
+            Every(u64),
+            /// Never.
+            Never,
+        }
+
+        impl Setting for $name {
+            fn expected() -> String {
+                concat!("`", $word, "`, `never`, or a number of ", $unit, " from 1 on").into()
+            }
+
+            fn words() -> &'static [&'static str] {
+                &[$word, "never"]
+            }
+
+            fn read(value: &toml::Value) -> Option<Self> {
+                match value.as_str() {
+                    Some($word) => Some(Self::$usual),
+                    Some("never") => Some(Self::Never),
+                    Some(text) => text.parse().ok().filter(|&number| number > 0).map(Self::Every),
+                    None => u64::read(value).filter(|&number| number > 0).map(Self::Every),
+                }
+            }
+
+            fn show(&self) -> toml::Value {
+                match self {
+                    Self::$usual => toml::Value::String($word.into()),
+                    Self::Never => toml::Value::String("never".into()),
+                    Self::Every(number) => number.show(),
+                }
+            }
+        }
+    };
 }
 
-impl Setting for Refresh {
-    fn expected() -> String {
-        "`chunks`, `never`, or a number of sweeps from 1 on".into()
+interval! {
+    /// How often what targets remember is computed anew from all sources; the first time at the start.
+    Refresh {
+        /// After as many sweeps as there are chunks.
+        Chunks = "chunks", of "sweeps"
     }
+}
 
-    fn words() -> &'static [&'static str] {
-        &["chunks", "never"]
+interval! {
+    /// How long a part keeps the part that it was joined with.
+    SweepEvery {
+        /// So long that it meets all others once in the run.
+        Once = "once", of "epochs"
     }
+}
 
-    fn read(value: &toml::Value) -> Option<Self> {
-        match value.as_str() {
-            Some("chunks") => Some(Self::Chunks),
-            Some("never") => Some(Self::Never),
-            Some(text) => text.parse().ok().filter(|&sweeps| sweeps > 0).map(Self::Every),
-            None => u64::read(value).filter(|&sweeps| sweeps > 0).map(Self::Every),
-        }
+choice! {
+    /// What batches are.
+    BatchKind {
+        /// Some targets with sampled neighbourhoods.
+        Mini = "mini",
+        /// All targets with all neighbours.
+        Global = "global",
     }
+}
 
-    fn show(&self) -> toml::Value {
-        match self {
-            Self::Chunks => toml::Value::String("chunks".into()),
-            Self::Never => toml::Value::String("never".into()),
-            Self::Every(sweeps) => sweeps.show(),
-        }
+choice! {
+    /// How much a gradient counts that was made of a part of every neighbourhood.
+    Correction {
+        /// As much as any.
+        None = "none",
+        /// By the mean coverage of its targets.
+        Uniform = "uniform",
+        /// By how often neighbours would have to be drawn again.
+        Resampling = "resampling",
+        /// Every target by its own coverage.
+        Node = "node",
+    }
+}
+
+choice! {
+    /// What becomes of an optimiser's memory where models are averaged.
+    OptimizerMemory {
+        /// Every part keeps its own.
+        Local = "local",
+        /// It is averaged too.
+        Average = "average",
+        /// It starts anew in every round.
+        Reset = "reset",
     }
 }
 
@@ -364,6 +421,10 @@ section! {
         patience: u64 = 0,
         /// Epochs between two evaluations
         eval_every: u64 = 1,
+        /// What a batch is (grappa)
+        batch: BatchKind = BatchKind::Mini,
+        /// Parts that make up a batch (cluster-gcn)
+        clusters: usize = 2,
         /// Targets of one step in each part (mini-batch strategies)
         batch_size: usize = 1024,
         /// Neighbours sampled per layer, from the targets outward (DGL's order is the reverse); -1 for all
@@ -464,14 +525,32 @@ section! {
         codec: String = "f32".into(),
         /// Largest norm of a rank's own gradient, over sqrt of the number of ranks, before gradients are summed; 0 for no limit
         clip_local: f64 = 0.0,
+        /// How much a gradient counts that was made of a part of every neighbourhood (grappa)
+        correction: Correction = Correction::None,
+        /// Epochs between two averages of models (sdt)
+        every: u64 = 1,
+        /// The optimiser's memory when models are averaged (sdt)
+        optimizer_state: OptimizerMemory = OptimizerMemory::Local,
     }
 }
 
 section! {
     /// `[residency]`: which parts are in memory when.
     ResidencySection = "residency" {
-        /// Which parts are in memory at a time
+        /// What a rank holds: its part (`all`), or its part joined with the others in turn (`sweep`)
         mode: String = "all".into(),
+        /// Islands in memory at once, over all processes: fewer than there are parts take turns; 0 for one per part
+        resident: usize = 0,
+        /// How far around its parts an island reaches, for features: 0 for edges between its own nodes only
+        halo: usize = 0,
+        /// Epochs after which a part is joined with the next one
+        sweep_every: SweepEvery = SweepEvery::Once,
+        /// Share of neighbours that is missing above which a part is joined with the next one earlier
+        deficit: f64 = 0.5,
+        /// Steps in a row that it must be missing for
+        deficit_steps: u64 = 20,
+        /// Read the files of the parts that come next ahead
+        prefetch: bool = true,
     }
 }
 

@@ -16,6 +16,7 @@ impl RunConfig {
             self.epoch_checks(),
             self.link_checks(),
             self.boundary_checks(),
+            self.island_checks(),
         ];
         for (key, possible, expected) in checks.into_iter().flatten() {
             if !possible {
@@ -120,6 +121,16 @@ impl RunConfig {
             ("exchange.boundary_rate", rate, "above 0 and at most 1"),
             ("exchange.smooth_rows", share(exchange.smooth_rows), SHARE),
             ("exchange.smooth_gradients", share(exchange.smooth_gradients), SHARE),
+        ]
+    }
+
+    fn island_checks(&self) -> Vec<Check> {
+        let (residency, share) = (&self.residency, |value: f64| (0.0..=1.0).contains(&value));
+        vec![
+            ("agree.every", self.agree.every > 0, "1 epoch or more"),
+            ("train.clusters", self.train.clusters > 0, "1 part or more"),
+            ("residency.deficit", share(residency.deficit), "a share from 0 to 1"),
+            ("residency.deficit_steps", residency.deficit_steps > 0, "1 step or more"),
         ]
     }
 

@@ -9,7 +9,6 @@
 use super::shared_batch::{Moment, SharedBatch, check};
 use super::{Behavior, Entry, EpochOutcome, Strategy};
 use crate::Result;
-use crate::batch::Loading;
 use crate::boundary::{Boundary, Exact};
 use crate::view::{Layout, Scales, Thinning};
 use crate::worker::Worker;
@@ -21,7 +20,8 @@ pub(super) const ENTRY: Entry = Entry {
     name: "bns",
     summary: "full batch, a random share of the boundary nodes sends in a step (exchange.boundary_rate)",
     paper: "Wan et al., MLSys 2022",
-    behavior: Behavior { exact: false, global_batch: true, distributed: true, ranks_equal: true },
+    behavior: Behavior { exact: false, global_batch: true, distributed: true, ranks_equal: true, isolated: false },
+    preset: &[],
     check,
     build: |worker| {
         let boundary = Exact::of(&worker.config, Rc::clone(&worker.comm))?;
@@ -41,7 +41,7 @@ impl Strategy for Bns {
         let layers: Vec<_> = whole.iter().cloned().chain(thinned).collect();
         let loss = self.0.step(worker, Some(&layers), Moment { epoch, step: step + 1, round: 0 })?;
         let toll = self.0.boundary.toll();
-        Ok(EpochOutcome { loss, steps: 1, loading: Loading::default(), toll })
+        Ok(EpochOutcome { loss, steps: 1, toll, ..EpochOutcome::default() })
     }
 
     /// The thinned layers of a step.

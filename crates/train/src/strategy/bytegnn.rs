@@ -5,7 +5,7 @@
 //! `train.launch_balance` (see [`Score`]), several are under way at once, and at most `train.prefetch` are under
 //! way or wait. Tasks of an earlier batch run first, of one batch the cheaper.
 
-use super::own_batch::{self, OwnBatch};
+use super::own_batch::{self, OwnBatch, Summed};
 use super::{Behavior, Entry, EpochOutcome, Strategy};
 use crate::Result;
 use crate::batch::launcher::Score;
@@ -15,7 +15,8 @@ pub(super) const ENTRY: Entry = Entry {
     name: "bytegnn",
     summary: "own mini-batches, their sampling scheduled as DAGs of tasks; summed gradients",
     paper: "Zheng et al., ByteGNN, PVLDB 2022",
-    behavior: Behavior { exact: false, global_batch: false, distributed: true, ranks_equal: true },
+    behavior: Behavior { exact: false, global_batch: false, distributed: true, ranks_equal: true, isolated: false },
+    preset: &[],
     check: |config, _| own_batch::check(config),
     build: |worker| Ok(Box::new(ByteGnn(OwnBatch::new(worker)?))),
 };
@@ -27,6 +28,6 @@ impl Strategy for ByteGnn {
         let train = &worker.config.train;
         let mut launcher =
             Score::new(train.launch_gap_ms, train.launch_cpu, train.launch_balance, train.prefetch);
-        self.0.epoch(worker, epoch, step, Some(&mut launcher))
+        self.0.epoch(worker, epoch, step, Some(&mut launcher), &mut Summed)
     }
 }

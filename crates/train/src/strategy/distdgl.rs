@@ -8,7 +8,7 @@
 //! Messages per step and rank: for every hop and every rank whose nodes were met, one question and one answer, and one
 //! request and one answer for features; one all-reduce. Nothing is exchanged inside a layer.
 
-use super::own_batch::{self, OwnBatch};
+use super::own_batch::{self, OwnBatch, Summed};
 use super::{Behavior, Entry, EpochOutcome, Strategy};
 use crate::Result;
 use crate::batch::launcher::Ahead;
@@ -18,7 +18,8 @@ pub(super) const ENTRY: Entry = Entry {
     name: "distdgl",
     summary: "own mini-batches: distributed sampling, pulled features, prefetched; summed gradients",
     paper: "Zheng et al., DistDGL, IA3 2020",
-    behavior: Behavior { exact: false, global_batch: false, distributed: true, ranks_equal: true },
+    behavior: Behavior { exact: false, global_batch: false, distributed: true, ranks_equal: true, isolated: false },
+    preset: &[],
     check: |config, _| own_batch::check(config),
     build: |worker| Ok(Box::new(DistDgl(OwnBatch::new(worker)?))),
 };
@@ -28,6 +29,6 @@ struct DistDgl(OwnBatch);
 impl Strategy for DistDgl {
     fn epoch(&mut self, worker: &mut Worker, epoch: u64, step: u64) -> Result<EpochOutcome> {
         let mut launcher = Ahead(worker.config.train.prefetch);
-        self.0.epoch(worker, epoch, step, Some(&mut launcher))
+        self.0.epoch(worker, epoch, step, Some(&mut launcher), &mut Summed)
     }
 }

@@ -15,7 +15,6 @@
 
 use super::shared_batch::{Moment, SharedBatch, check as check_shared};
 use super::{Behavior, Entry, EpochOutcome, Strategy};
-use crate::batch::Loading;
 use crate::boundary::{Boundary, Exact, Memory, Moving};
 use crate::run::{Aggregator, HistoryOf, Norm, Refresh, RunConfig};
 use crate::view::{Layout, Scales, Thinning};
@@ -30,7 +29,8 @@ pub(super) const ENTRY: Entry = Entry {
     name: "emma",
     summary: "full batch in steps of one chunk of the sources each, aggregates are remembered (exchange.chunks)",
     paper: "Huang et al., Emma: source chunking and moving aggregation",
-    behavior: Behavior { exact: false, global_batch: true, distributed: true, ranks_equal: true },
+    behavior: Behavior { exact: false, global_batch: true, distributed: true, ranks_equal: true, isolated: false },
+    preset: &[],
     check,
     build,
 };
@@ -153,7 +153,7 @@ fn sweep<B: Boundary>(
         loss += batch.step(worker, layers.as_deref(), moment)?;
     }
     let toll = batch.boundary.toll();
-    Ok(EpochOutcome { loss: loss / count as f64, steps: count as u64, loading: Loading::default(), toll })
+    Ok(EpochOutcome { loss: loss / count as f64, steps: count as u64, toll, ..EpochOutcome::default() })
 }
 
 /// The chunk of each source row of a layer.

@@ -4,7 +4,7 @@
 //! The same blocks, views and layers as the full batch: only who is computed differs (Hamilton et al., NeurIPS
 //! 2017). GCN's normalisation uses whole-graph degrees and scales a sampled neighbourhood up to the whole one.
 
-use super::own_batch::{self, OwnBatch};
+use super::own_batch::{self, OwnBatch, Summed};
 use super::{Behavior, Entry, EpochOutcome, Strategy};
 use crate::run::RunConfig;
 use crate::worker::Worker;
@@ -14,7 +14,8 @@ pub(super) const ENTRY: Entry = Entry {
     name: "mini",
     summary: "neighbour-sampled mini-batches on one part, one after the other",
     paper: "Hamilton et al., NeurIPS 2017",
-    behavior: Behavior { exact: false, global_batch: false, distributed: false, ranks_equal: true },
+    behavior: Behavior { exact: false, global_batch: false, distributed: false, ranks_equal: true, isolated: false },
+    preset: &[],
     check,
     build: |worker| Ok(Box::new(Mini(OwnBatch::new(worker)?))),
 };
@@ -32,6 +33,6 @@ fn check(config: &RunConfig, parts: u32) -> Result<()> {
 
 impl Strategy for Mini {
     fn epoch(&mut self, worker: &mut Worker, epoch: u64, step: u64) -> Result<EpochOutcome> {
-        self.0.epoch(worker, epoch, step, None)
+        self.0.epoch(worker, epoch, step, None, &mut Summed)
     }
 }

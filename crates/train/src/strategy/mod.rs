@@ -14,8 +14,14 @@ mod own_batch;
 mod mini;
 mod distdgl;
 mod bytegnn;
+mod on_island;
+mod controller;
+mod grappa;
+mod sdt;
+mod cluster_gcn;
 
 use crate::batch::Loading;
+use crate::island::{Landing, Reach};
 use crate::boundary::{Memory, Toll};
 use crate::model;
 use crate::run::RunConfig;
@@ -24,7 +30,7 @@ use crate::{Error, Result};
 use archipelago_comm::codec::CODECS;
 
 /// What one epoch on one rank came to.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct EpochOutcome {
     /// This rank's share of the epoch's mean loss: summed over ranks, it is the mean over all targets.
     pub loss: f64,
@@ -34,6 +40,18 @@ pub struct EpochOutcome {
     pub loading: Loading,
     /// What crossing part borders took, layer by layer; nothing where ranks compute batches of their own.
     pub toll: Toll,
+    /// What islands took; nothing where ranks do not train on islands.
+    pub landing: Landing,
+}
+
+impl EpochOutcome {
+    /// Takes in what another stretch of the epoch came to.
+    fn add(&mut self, other: &Self) {
+        self.loss += other.loss;
+        self.steps += other.steps;
+        self.loading.add(&other.loading);
+        self.landing.add(&other.landing);
+    }
 }
 
 /// One way to train.
@@ -41,6 +59,17 @@ pub trait Strategy {
     /// One pass over all training nodes; every rank makes the same sequence of exchanges. Epochs count from 1,
     /// `step` is the number of updates made before.
     fn epoch(&mut self, worker: &mut Worker, epoch: u64, step: u64) -> Result<EpochOutcome>;
+
+    /// Epochs that a call of [`epoch`](Self::epoch) trains, the last one of a run aside: those between two moments at
+    /// which ranks have the same weights.
+    fn span(&self) -> u64 {
+        1
+    }
+
+    /// How large the islands of this strategy are, where ranks train on islands.
+    fn reach(&self) -> Option<Reach> {
+        None
+    }
 
     /// Bytes that this rank keeps from step to step, beyond what every strategy holds.
     fn kept_bytes(&self, _worker: &Worker) -> u64 {
@@ -69,6 +98,22 @@ pub struct Behavior {
     pub distributed: bool,
     /// Weights are equal on all ranks after every step.
     pub ranks_equal: bool,
+    /// Ranks train on islands, which may be fewer than there are parts: the others wait for their turn.
+    pub isolated: bool,
+}
+
+impl Behavior {
+    /// Every rank holds the part of its number, and nothing is trained on all nodes at once: what inference needs.
+    pub const EVERY_PART: Self =
+        Self { exact: true, global_batch: false, distributed: true, ranks_equal: true, isolated: false };
+
+    /// How many ranks a run on `parts` parts has.
+    pub fn ranks(&self, config: &RunConfig, parts: u32) -> usize {
+        match config.residency.resident {
+            resident if self.isolated && resident > 0 => resident.min(parts as usize),
+            _ => parts as usize,
+        }
+    }
 }
 
 /// A row of the table of strategies.
@@ -81,6 +126,8 @@ pub struct Entry {
     pub paper: &'static str,
     /// What it promises.
     pub behavior: Behavior,
+    /// The dials that it turns, as keys and values of the run file; users may turn them on.
+    pub preset: &'static [(&'static str, &'static str)],
     /// Refuses settings that it cannot follow, on this many parts.
     pub check: fn(&RunConfig, u32) -> Result<()>,
     /// Makes it for one rank.
@@ -99,7 +146,15 @@ pub const STRATEGIES: &[Entry] = &[
     mini::ENTRY,
     distdgl::ENTRY,
     bytegnn::ENTRY,
+    grappa::ENTRY,
+    sdt::ENTRY,
+    cluster_gcn::ENTRY,
 ];
+
+/// The dials that the strategy called `name` turns; none where there is no such strategy.
+pub fn preset(name: &str) -> &'static [(&'static str, &'static str)] {
+    STRATEGIES.iter().find(|entry| entry.name == name).map_or(&[], |entry| entry.preset)
+}
 
 /// The strategy that `config` asks for, if all that it asks for can be done on `parts` parts.
 pub fn check(config: &RunConfig, parts: u32) -> Result<&'static Entry> {
@@ -107,10 +162,13 @@ pub fn check(config: &RunConfig, parts: u32) -> Result<&'static Entry> {
     config.check_name("model.name", &model::MODELS.iter().map(|entry| entry.name).collect::<Vec<_>>())?;
     let codecs: Vec<_> = CODECS.iter().map(|codec| codec.name).collect();
     config.check_name("exchange.codec", &codecs)?;
-    config.check_name("agree.method", &["sum-gradients"])?;
+    config.check_name("agree.method", &["sum-gradients", "average-models"])?;
     config.check_name("agree.codec", &codecs)?;
-    config.check_name("residency.mode", &["all"])?;
+    config.check_name("residency.mode", &["all", "sweep"])?;
     let entry = find(&config.strategy.name)?;
+    if !entry.behavior.isolated {
+        on_island::refuse(config)?;
+    }
     (entry.check)(config, parts)?;
     Ok(entry)
 }

@@ -3,16 +3,17 @@
 use super::EpochOutcome;
 use crate::batch::launcher::Launcher;
 use crate::batch::operators::Operators;
-use crate::batch::{Batches, LinkBatch, Loading, Prepared, negative};
-use crate::boundary::{Pulled, Toll};
+use crate::batch::{Batches, LinkBatch, Prepared, Shares, negative};
+use crate::boundary::Pulled;
 use crate::decoder::{DECODERS, Pairs};
+use crate::island::Isle;
 use crate::links::LinkTask;
 use crate::model::Pass;
 use crate::run::RunConfig;
-use crate::tape::{Tape, Var};
+use crate::tape::{Goal, Tape, Var};
 use crate::worker::Worker;
 use crate::{Error, Result, embedding};
-use archipelago_comm::Phase;
+use archipelago_comm::{Comm, Phase};
 use archipelago_graph::sample;
 use std::rc::Rc;
 
@@ -32,18 +33,43 @@ pub(super) fn check(config: &RunConfig) -> Result<()> {
     config.check_name("train.negative_sampler", &negatives)
 }
 
+/// What strategies do differently in a step on a batch of a rank's own.
+pub(super) trait Rules {
+    /// How often the loss of each target counts; once where nothing is said.
+    fn weights(&mut self, _prepared: &Prepared) -> Option<Vec<f32>> {
+        None
+    }
+
+    /// Moves the weights along the gradient of a batch.
+    fn update(&mut self, worker: &mut Worker, _prepared: &Prepared, epoch: u64, step: u64) -> Result<()> {
+        worker.update(epoch, step)
+    }
+}
+
+/// Gradients are summed as they are.
+pub(super) struct Summed;
+
+impl Rules for Summed {}
+
 /// One rank's batches, and the step that is made of each.
 pub(super) struct OwnBatch {
     batches: Batches,
+    /// Among whom edges and features are asked for.
+    comm: Rc<Comm>,
 }
 
 impl OwnBatch {
     pub fn new(worker: &Worker) -> Result<Self> {
-        let operators = match &worker.operators {
-            Some(operators) => operators.clone(),
-            None => Operators::of(&worker.config)?,
-        };
-        Ok(Self { batches: Batches::agree(worker, operators)? })
+        let batches = Batches::agree(worker, operators(worker)?)?;
+        Ok(Self { batches, comm: Rc::clone(&worker.comm) })
+    }
+
+    /// Batches of an island, of which others are asked nothing: `counts` targets are on the islands that make steps
+    /// together, of which this is the one at `seat`.
+    pub fn on_island(worker: &Worker, isle: &Isle, counts: Vec<usize>, seat: usize) -> Result<Self> {
+        let batches = Batches::on_island(worker, isle, Shares::kept(counts), seat, operators(worker)?)?;
+        let alone = worker.islands.as_ref().map_or(&worker.comm, |islands| &islands.alone);
+        Ok(Self { batches, comm: Rc::clone(alone) })
     }
 
     /// One epoch; without a launcher each batch is drawn when the last one is done, which only a rank that is alone
@@ -54,14 +80,14 @@ impl OwnBatch {
         epoch: u64,
         step: u64,
         launcher: Option<&mut dyn Launcher>,
+        rules: &mut dyn Rules,
     ) -> Result<EpochOutcome> {
-        let comm = Rc::clone(&worker.comm);
-        let mut outcome =
-            EpochOutcome { loss: 0.0, steps: 0, loading: Loading::default(), toll: Toll::default() };
+        let comm = Rc::clone(&self.comm);
+        let mut outcome = EpochOutcome::default();
         let train = |prepared: Prepared| {
-            outcome.loss += self.step(worker, &prepared, epoch)?;
+            outcome.loss += self.step(worker, &prepared, epoch, rules)?;
             outcome.steps += 1;
-            worker.update(epoch, step + outcome.steps)?;
+            rules.update(worker, &prepared, epoch, step + outcome.steps)?;
             self.batches.retire(prepared);
             Ok(())
         };
@@ -74,17 +100,27 @@ impl OwnBatch {
     }
 
     /// Forward and backward of one batch; returns this rank's share of the epoch's mean loss.
-    fn step(&self, worker: &mut Worker, prepared: &Prepared, epoch: u64) -> Result<f64> {
+    fn step(
+        &self,
+        worker: &mut Worker,
+        prepared: &Prepared,
+        epoch: u64,
+        rules: &mut dyn Rules,
+    ) -> Result<f64> {
         let step = prepared.step as usize;
         worker.comm.enter(Phase { epoch: epoch as usize, step, layer: 0, what: "step" });
         worker.tape.begin_step(worker.config.train.seed, epoch as usize, step);
         let input = embedding::step_input(worker, &prepared.input, &prepared.nodes)?;
-        let mut boundary = Pulled::new(Rc::clone(&worker.comm));
+        let mut boundary = Pulled::new(Rc::clone(&self.comm));
         let pass = Pass { layouts: &prepared.layouts, input, statics: None, keep_embeddings: false };
         let scores = worker.model.forward(&mut worker.tape, &mut boundary, pass)?.output;
         let count = self.batches.in_step(prepared.step);
         let loss = match (self.batches.labels(prepared), &worker.links, &prepared.links) {
-            (Some(labels), ..) => worker.tape.loss(scores, labels.goal(), worker.loss_weight(count)),
+            (Some(labels), ..) => {
+                let weights = rules.weights(prepared);
+                let goal = Goal { weights: weights.as_deref(), ..labels.goal() };
+                worker.tape.loss(scores, goal, worker.loss_weight(count))
+            }
             (None, Some(task), Some(links)) => link_loss(&mut worker.tape, task, links, scores, count),
             _ => 0.0,
         };
@@ -92,6 +128,14 @@ impl OwnBatch {
         embedding::learn(worker, &prepared.nodes, input)?;
         worker.tape.reset();
         Ok(loss * count as f64 / worker.all_targets.max(1) as f64)
+    }
+}
+
+/// The operators that the batches of a run are drawn with.
+fn operators(worker: &Worker) -> Result<Operators> {
+    match &worker.operators {
+        Some(operators) => Ok(operators.clone()),
+        None => Operators::of(&worker.config),
     }
 }
 

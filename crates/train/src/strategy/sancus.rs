@@ -16,13 +16,14 @@ use crate::{Error, Result};
 use std::rc::Rc;
 
 const BEHAVIOR: Behavior =
-    Behavior { exact: false, global_batch: true, distributed: true, ranks_equal: true };
+    Behavior { exact: false, global_batch: true, distributed: true, ranks_equal: true, isolated: false };
 
 pub(super) const ENTRY: Entry = Entry {
     name: "sancus",
     summary: "full batch, rows are sent again when they are too old (exchange.staleness)",
     paper: "Peng et al., VLDB 2022",
     behavior: BEHAVIOR,
+    preset: &[],
     check,
     build: |worker| build(worker, Skips::Rows),
 };
@@ -32,6 +33,7 @@ pub(super) const CAGNET: Entry = Entry {
     summary: "full batch, every part's rows are sent to all that read them (sancus with bound 0)",
     paper: "Tripathy et al., SC 2020",
     behavior: Behavior { exact: true, ..BEHAVIOR },
+    preset: &[],
     check,
     build: |worker| build(worker, Skips::Nothing),
 };
@@ -41,6 +43,7 @@ pub(super) const SKIPG: Entry = Entry {
     summary: "full batch, gradients of rows are sent again when they are too old",
     paper: "a baseline of SANCUS",
     behavior: BEHAVIOR,
+    preset: &[],
     check: check_skipg,
     build: |worker| build(worker, Skips::Gradients),
 };

@@ -1,7 +1,6 @@
 //! What the strategies share in which all ranks compute one batch together, layer by layer, and gradients are summed.
 
 use super::{EpochOutcome, STRATEGIES, Strategy};
-use crate::batch::Loading;
 use crate::boundary::{Boundary, Memory};
 use crate::home::Home;
 use crate::model::Pass;
@@ -111,7 +110,7 @@ impl<B: Boundary> SharedBatch<B> {
 impl<B: Boundary> Strategy for SharedBatch<B> {
     fn epoch(&mut self, worker: &mut Worker, epoch: u64, step: u64) -> Result<EpochOutcome> {
         let loss = self.step(worker, None, Moment { epoch, step: step + 1, round: 0 })?;
-        Ok(EpochOutcome { loss, steps: 1, loading: Loading::default(), toll: self.boundary.toll() })
+        Ok(EpochOutcome { loss, steps: 1, toll: self.boundary.toll(), ..EpochOutcome::default() })
     }
 
     fn kept_bytes(&self, worker: &Worker) -> u64 {

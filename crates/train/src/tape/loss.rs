@@ -12,6 +12,8 @@ pub struct Goal<'a> {
     pub rows: &'a [u32],
     /// What each of them should have been.
     pub labels: Wanted<'a>,
+    /// How often each of them counts; once where nothing is said.
+    pub weights: Option<&'a [f32]>,
 }
 
 /// What rows should have been.
@@ -40,11 +42,13 @@ impl Tape {
         let (rows, cols) = (self.rows(scores), self.cols(scores));
         let mut gradient = self.arena.take(rows * cols);
         let (pool, logits, into) = (&self.pool, self.value(scores), &mut gradient);
-        let sum = match goal.labels {
+        let Goal { rows, labels, weights } = goal;
+        let weights = loss::Weights { all: weight, each: weights };
+        let sum = match labels {
             Wanted::Classes(classes) => {
-                loss::softmax_cross_entropy(pool, logits, cols, goal.rows, classes, weight, into)
+                loss::softmax_cross_entropy(pool, logits, cols, rows, classes, weights, into)
             }
-            Wanted::Multi(labels) => loss::logistic(pool, logits, cols, goal.rows, labels, weight, into),
+            Wanted::Multi(labels) => loss::logistic(pool, logits, cols, rows, labels, weights, into),
         };
         self.record_loss(scores, gradient);
         sum

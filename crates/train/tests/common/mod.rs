@@ -7,7 +7,7 @@ use archipelago_graph::partition::{self, Assignment, Request};
 use archipelago_graph::progress::Silent;
 use archipelago_graph::store::{self, Meta};
 use archipelago_graph::synthetic::sbm::{self, SbmOptions};
-use archipelago_graph::{PartId, Store};
+use archipelago_graph::Store;
 use archipelago_train::checkpoint::{Checkpoint, Slot};
 use archipelago_train::event::{Event, Observer};
 use archipelago_train::ops::Pool;
@@ -16,7 +16,6 @@ use archipelago_train::run::RunConfig;
 use archipelago_train::strategy::{self, Strategy};
 use archipelago_train::worker::Worker;
 use archipelago_train::{Ending, Error, Result, Run};
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -128,12 +127,13 @@ pub fn on_ranks_with<T: Send>(
     build: impl Fn(&mut Worker) -> Result<Box<dyn Strategy>> + Sync,
     work: impl Fn(&mut Worker, &mut dyn Strategy) -> Result<T> + Sync,
 ) -> std::result::Result<Vec<T>, LaunchError<Error>> {
-    let global = strategy::find(&config.strategy.name).unwrap().behavior.global_batch;
+    let behavior = strategy::find(&config.strategy.name).unwrap().behavior;
     let pool = Pool::new(config.train.threads);
     let deadline = Duration::from_secs(config.exchange.deadline_secs.min(60));
-    launch(&Config::threads(store.parts() as usize).with_deadline(deadline), |comm| {
-        let part = Arc::new(store.part(PartId(comm.rank() as u32))?);
-        let mut worker = Worker::new(Rc::new(comm), part, Arc::clone(config), pool.clone(), global)?;
+    let (ranks, scratch) = (behavior.ranks(config, store.parts()), std::env::temp_dir());
+    launch(&Config::threads(ranks).with_deadline(deadline), |comm| {
+        let config = Arc::clone(config);
+        let mut worker = Worker::of_store(comm, store, config, pool.clone(), behavior, &scratch)?;
         let mut strategy = build(&mut worker)?;
         work(&mut worker, &mut *strategy)
     })

@@ -1,0 +1,388 @@
+//! A piece of the graph that is trained on by itself: the nodes of some parts, the edges between them, and, where
+//! asked for, nodes around them whose features are read but never computed in full.
+//!
+//! An island looks like a store of one part, so whatever works on a part works on it: rows are its nodes in ascending
+//! original id, whichever part they come from, and every list of in-edges is ascending too. So the same nodes make
+//! the same island bit for bit, however they are spread over parts. What an island leaves out is on record: for every
+//! row its degree in the whole graph stands beside the in-edges that are left (coverage).
+//!
+//! Cost: one pass over the nodes and edges of its parts, and a copy of their features; pages of the mapped files
+//! are given back as the copy goes on, so that no more than the island itself stays in memory.
+
+use super::manifest::{FeatureKind, LabelKind};
+use super::part::{Arrays, Part};
+use crate::dataset::EdgeColumns;
+use crate::PartId;
+use crate::array::Array;
+use std::sync::Arc;
+
+/// No row.
+const NONE: u32 = u32::MAX;
+
+/// Rows between two moments at which pages that were copied are given back.
+const STRETCH: usize = 1 << 14;
+
+/// Nodes around an island, as the parts that own them tell of them.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Guests {
+    /// Global ids, ascending.
+    pub ids: Vec<u64>,
+    /// Original ids.
+    pub originals: Vec<u64>,
+    /// Weighted in-degrees in the whole graph.
+    pub degrees: Vec<f32>,
+    /// Feature rows: dense ones side by side, or the stored numbers of sparse ones.
+    pub values: Vec<f32>,
+    /// Where each sparse row starts, one more than there are guests; empty where rows are dense.
+    pub starts: Vec<u64>,
+    /// Column of each stored number of a sparse row.
+    pub columns: Vec<u32>,
+    /// In-edges, for guests that send on what they hear.
+    pub lists: Option<GuestLists>,
+}
+
+/// The in-edges of guests.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct GuestLists {
+    /// In-edges of each guest.
+    pub counts: Vec<u32>,
+    /// Global ids of their sources, guest by guest, in ascending original id.
+    pub sources: Vec<u64>,
+    /// Their weights; empty where edges have none.
+    pub weights: Vec<f32>,
+}
+
+/// A self-contained piece of the graph.
+#[derive(Debug)]
+pub struct Island {
+    /// The piece, as if there was no more of the graph. Its training nodes are those of the parts that were asked to
+    /// give theirs; it has no other splits.
+    pub part: Part,
+    /// Global id of each row in the whole graph.
+    pub globals: Vec<u64>,
+    /// Weighted in-degree of each row in the whole graph.
+    pub degrees: Vec<f32>,
+    /// In-edges of each row in the whole graph; those of a guest without a list count as 0.
+    pub in_edges: Vec<u32>,
+}
+
+impl Island {
+    /// Global ids of the nodes that send to `parts` and belong to none of them, ascending.
+    pub fn around(parts: &[Arc<Part>]) -> Vec<u64> {
+        let inside = |node: u64| parts.iter().any(|part| part.range().contains(&node));
+        let mut ids: Vec<u64> =
+            parts.iter().flat_map(|part| part.halo()).copied().filter(|&node| !inside(node)).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        ids
+    }
+
+    /// The island of `parts` and `guests` (wave by wave, each ascending); the first `trained` parts give their
+    /// training nodes. `like` is any part of the store. Without `features` the rows have none.
+    pub fn build(
+        like: &Part,
+        parts: &[Arc<Part>],
+        trained: usize,
+        guests: &[Guests],
+        features: bool,
+    ) -> Self {
+        let crew = Crew::muster(parts, guests);
+        let mut arrays = crew.edges(like.weights().is_some());
+        let kind = if features { like.feature_kind } else { FeatureKind::None };
+        crew.features(kind, &mut arrays);
+        crew.labels(like.label_kind, &mut arrays);
+        arrays.splits[0] = crew.training(trained).into();
+        let nodes = crew.rows.len() as u64;
+        let edge_columns = EdgeColumns { weighted: like.edge_columns.weighted, ..EdgeColumns::default() };
+        let part = Part {
+            id: PartId(0),
+            starts: Arc::new([0, nodes]),
+            edge_columns,
+            feature_kind: kind,
+            label_kind: like.label_kind,
+            undirected: like.undirected,
+            arrays,
+        };
+        let (globals, degrees, in_edges) = crew.facts();
+        Self { part, globals, degrees, in_edges }
+    }
+
+    /// Share of the in-edges of `row` in the whole graph that are on the island; 1 where it has none.
+    pub fn coverage(&self, row: u32) -> f32 {
+        let row = row as usize;
+        let here = self.part.offsets()[row + 1] - self.part.offsets()[row];
+        match self.in_edges[row] {
+            0 => 1.0,
+            all => (here as f32 / all as f32).min(1.0),
+        }
+    }
+
+    /// Bytes of memory that it holds.
+    pub fn bytes(&self) -> usize {
+        let arrays = &self.part.arrays;
+        let rows = self.globals.len();
+        let index = 28 * rows + 4 * arrays.sources.len() + arrays.weights.as_ref().map_or(0, |w| 4 * w.len());
+        let labels = 8 * arrays.classes.len() + arrays.multi.len() + 4 * arrays.splits[0].len();
+        let features = 4 * (arrays.features.len() + arrays.feature_columns.len()) + 8 * arrays.feature_offsets.len();
+        index + labels + features
+    }
+}
+
+/// Where a row of an island comes from.
+#[derive(Debug, Clone, Copy)]
+struct Origin {
+    original: u64,
+    /// Which part, or which wave of guests behind the parts.
+    source: u32,
+    /// The row there.
+    row: u32,
+}
+
+/// Everybody on the island, in the order of rows.
+struct Crew<'a> {
+    parts: &'a [Arc<Part>],
+    guests: &'a [Guests],
+    rows: Vec<Origin>,
+    /// The island's row of every row (owned, then halo) of each part; [`NONE`] for those that are not on it.
+    of_parts: Vec<Vec<u32>>,
+    /// The island's row of every guest of each wave.
+    of_guests: Vec<Vec<u32>>,
+}
+
+impl<'a> Crew<'a> {
+    fn muster(parts: &'a [Arc<Part>], guests: &'a [Guests]) -> Self {
+        let own = parts.iter().map(|part| part.original());
+        let lists: Vec<&[u64]> = own.chain(guests.iter().map(|wave| &wave.originals[..])).collect();
+        let mut rows: Vec<Origin> = Vec::with_capacity(lists.iter().map(|list| list.len()).sum());
+        for (source, list) in lists.iter().enumerate() {
+            let origin = |(row, &original)| Origin { original, source: source as u32, row };
+            rows.extend((0..).zip(*list).map(origin));
+        }
+        // Mostly ascending runs, which a stable sort merges.
+        rows.sort_by_key(|origin| origin.original);
+        let mut places: Vec<Vec<u32>> = lists.iter().map(|list| vec![NONE; list.len()]).collect();
+        for (at, origin) in rows.iter().enumerate() {
+            places[origin.source as usize][origin.row as usize] = at as u32;
+        }
+        let of_guests = places.split_off(parts.len());
+        let mut crew = Self { parts, guests, rows, of_parts: places, of_guests };
+        for (index, part) in parts.iter().enumerate() {
+            let halo: Vec<u32> = part.halo().iter().map(|&node| crew.find(node)).collect();
+            crew.of_parts[index].extend(halo);
+        }
+        crew
+    }
+
+    /// The row of the node with this global id.
+    fn find(&self, node: u64) -> u32 {
+        for (part, places) in self.parts.iter().zip(&self.of_parts) {
+            if part.range().contains(&node) {
+                return places[(node - part.range().start) as usize];
+            }
+        }
+        for (wave, places) in self.guests.iter().zip(&self.of_guests) {
+            if let Ok(at) = wave.ids.binary_search(&node) {
+                return places[at];
+            }
+        }
+        NONE
+    }
+
+    /// Ids and lists of in-edges.
+    fn edges(&self, weighted: bool) -> Arrays {
+        let lists = Lists::of(self);
+        let (mut offsets, mut sources, mut weights) = (vec![0u64], Vec::new(), Vec::new());
+        for origin in &self.rows {
+            lists.each(origin, |source, weight| {
+                sources.push(source);
+                if weighted {
+                    weights.push(weight);
+                }
+            });
+            offsets.push(sources.len() as u64);
+        }
+        Arrays {
+            original: self.rows.iter().map(|origin| origin.original).collect::<Vec<_>>().into(),
+            offsets: offsets.into(),
+            sources: sources.into(),
+            order: None,
+            halo: Array::empty(),
+            weights: weighted.then(|| weights.into()),
+            types: None,
+            attributes: None,
+            features: Array::empty(),
+            feature_offsets: Array::empty(),
+            feature_columns: Array::empty(),
+            classes: Array::empty(),
+            multi: Array::empty(),
+            splits: [Array::empty(), Array::empty(), Array::empty()],
+        }
+    }
+
+    fn features(&self, kind: FeatureKind, arrays: &mut Arrays) {
+        match kind {
+            FeatureKind::None => {}
+            FeatureKind::Dense { width } => arrays.features = self.dense(width).into(),
+            FeatureKind::Sparse { .. } => self.sparse(arrays),
+        }
+    }
+
+    fn dense(&self, width: usize) -> Vec<f32> {
+        let of_parts: Vec<Array<f32>> = self.parts.iter().map(|part| part.feature_values()).collect();
+        let mut values = Vec::with_capacity(self.rows.len() * width);
+        let mut given_back = vec![0; self.parts.len()];
+        for stretch in self.rows.chunks(STRETCH) {
+            for origin in stretch {
+                let (source, start) = (origin.source as usize, origin.row as usize * width);
+                let rows: &[f32] = match of_parts.get(source) {
+                    Some(rows) => rows,
+                    None => &self.guests[source - self.parts.len()].values,
+                };
+                values.extend_from_slice(&rows[start..start + width]);
+            }
+            // Rows of a part come in ascending order: those up to the last one have been copied.
+            if let Some((origin, rows)) = stretch.last().and_then(|o| Some((o, of_parts.get(o.source as usize)?))) {
+                let (from, to) = (&mut given_back[origin.source as usize], origin.row as usize * width);
+                rows.release_range(*from..to);
+                *from = to;
+            }
+        }
+        of_parts.iter().for_each(Array::release);
+        values
+    }
+
+    fn sparse(&self, arrays: &mut Arrays) {
+        let (mut offsets, mut columns, mut values) = (vec![0u64], Vec::new(), Vec::new());
+        for origin in &self.rows {
+            let (source, row) = (origin.source as usize, origin.row as usize);
+            let (starts, from, numbers): (&[u64], &[u32], &[f32]) = match self.parts.get(source) {
+                Some(part) => {
+                    let stored = &part.arrays;
+                    (&stored.feature_offsets, &stored.feature_columns, &stored.features)
+                }
+                None => {
+                    let wave = &self.guests[source - self.parts.len()];
+                    (&wave.starts, &wave.columns, &wave.values)
+                }
+            };
+            let stored = starts[row] as usize..starts[row + 1] as usize;
+            columns.extend_from_slice(&from[stored.clone()]);
+            values.extend_from_slice(&numbers[stored]);
+            offsets.push(values.len() as u64);
+        }
+        arrays.feature_offsets = offsets.into();
+        arrays.feature_columns = columns.into();
+        arrays.features = values.into();
+    }
+
+    /// Labels of the nodes of parts; guests have none.
+    fn labels(&self, kind: LabelKind, arrays: &mut Arrays) {
+        let part = |origin: &Origin| self.parts.get(origin.source as usize);
+        match kind {
+            LabelKind::None => {}
+            LabelKind::Classes { .. } => {
+                let class = |origin: &Origin| {
+                    part(origin).map_or(-1, |part| part.arrays.classes[origin.row as usize])
+                };
+                arrays.classes = self.rows.iter().map(class).collect::<Vec<_>>().into();
+            }
+            LabelKind::Multi { classes } => {
+                let mut labels = vec![0; self.rows.len() * classes];
+                for (slot, origin) in labels.chunks_exact_mut(classes.max(1)).zip(&self.rows) {
+                    if let Some(part) = part(origin) {
+                        let start = origin.row as usize * classes;
+                        slot.copy_from_slice(&part.arrays.multi[start..start + classes]);
+                    }
+                }
+                arrays.multi = labels.into();
+            }
+        }
+    }
+
+    /// Rows of the training nodes of the first `trained` parts, ascending.
+    fn training(&self, trained: usize) -> Vec<u32> {
+        let of_part = |(part, places): (&Arc<Part>, &Vec<u32>)| {
+            part.train().iter().map(|&row| places[row as usize]).collect::<Vec<_>>()
+        };
+        let mut rows: Vec<u32> =
+            self.parts.iter().zip(&self.of_parts).take(trained).flat_map(of_part).collect();
+        rows.sort_unstable();
+        rows
+    }
+
+    /// Global id, weighted in-degree and number of in-edges of each row, in the whole graph.
+    fn facts(&self) -> (Vec<u64>, Vec<f32>, Vec<u32>) {
+        let mut globals = Vec::with_capacity(self.rows.len());
+        let mut degrees = Vec::with_capacity(self.rows.len());
+        let mut in_edges = Vec::with_capacity(self.rows.len());
+        for origin in &self.rows {
+            let row = origin.row as usize;
+            match self.parts.get(origin.source as usize) {
+                Some(part) => {
+                    globals.push(part.range().start + origin.row as u64);
+                    degrees.push(part.weighted_degree(row));
+                    in_edges.push((part.offsets()[row + 1] - part.offsets()[row]) as u32);
+                }
+                None => {
+                    let wave = &self.guests[origin.source as usize - self.parts.len()];
+                    globals.push(wave.ids[row]);
+                    degrees.push(wave.degrees[row]);
+                    in_edges.push(wave.lists.as_ref().map_or(0, |lists| lists.counts[row]));
+                }
+            }
+        }
+        (globals, degrees, in_edges)
+    }
+}
+
+/// In-edge lists of everybody, as far as both ends are on the island.
+struct Lists<'a> {
+    crew: &'a Crew<'a>,
+    /// Where the list of each guest starts, wave by wave; none for waves without lists.
+    starts: Vec<Option<Vec<usize>>>,
+}
+
+impl<'a> Lists<'a> {
+    fn of(crew: &'a Crew<'a>) -> Self {
+        let sums = |lists: &GuestLists| {
+            let ends = lists.counts.iter().scan(0, |end, &count| {
+                *end += count as usize;
+                Some(*end)
+            });
+            std::iter::once(0).chain(ends).collect()
+        };
+        let starts = crew.guests.iter().map(|wave| wave.lists.as_ref().map(sums)).collect();
+        Self { crew, starts }
+    }
+
+    /// Gives the source row and the weight of every in-edge of a row, in ascending original id of the source, which
+    /// is ascending row.
+    fn each(&self, origin: &Origin, mut take: impl FnMut(u32, f32)) {
+        let (source, row) = (origin.source as usize, origin.row as usize);
+        let Some(part) = self.crew.parts.get(source) else { return self.each_of_guest(source, row, take) };
+        let (places, arrays) = (&self.crew.of_parts[source], &part.arrays);
+        let (start, end) = (arrays.offsets[row] as usize, arrays.offsets[row + 1] as usize);
+        for position in start..end {
+            let edge = match &arrays.order {
+                Some(order) => start + order[position] as usize,
+                None => position,
+            };
+            let place = places[arrays.sources[edge] as usize];
+            if place != NONE {
+                take(place, arrays.weights.as_ref().map_or(1.0, |weights| weights[edge]));
+            }
+        }
+    }
+
+    fn each_of_guest(&self, source: usize, row: usize, mut take: impl FnMut(u32, f32)) {
+        let wave = source - self.crew.parts.len();
+        let lists = &self.crew.guests[wave].lists;
+        let (Some(lists), Some(starts)) = (lists, &self.starts[wave]) else { return };
+        for edge in starts[row]..starts[row + 1] {
+            let place = self.crew.find(lists.sources[edge]);
+            if place != NONE {
+                take(place, lists.weights.get(edge).copied().unwrap_or(1.0));
+            }
+        }
+    }
+}

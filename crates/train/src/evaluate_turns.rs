@@ -1,0 +1,129 @@
+//! Exact evaluation where parts take turns: layer by layer, part by part, with the rows between layers on disk.
+//!
+//! A rank computes a layer for one of its parts after the other. It reads the part's own rows of the layer before
+//! from its scratch file, asks the ranks that the part's halo belongs to for theirs, and writes what it computed.
+//! Memory: one part with its halo, in and out of one layer. Every rank makes the same exchanges, also when it
+//! has run out of parts.
+
+use crate::boundary::Isolated;
+use crate::evaluate::{make_room, split_counts};
+use crate::feature;
+use crate::island::{Islands, Wish};
+use crate::plan::Plan;
+use crate::scratch::{Scratch, Span};
+use crate::tape::{Buffer, Input, Matrix};
+use crate::worker::Worker;
+use crate::{Error, Result};
+use archipelago_comm::{Kind, Phase};
+use archipelago_graph::store::Island;
+use archipelago_graph::{Part, PartId};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Rows of one layer of all parts of this rank.
+struct Rows {
+    scratch: Scratch,
+    /// Where the rows of each part are, in the order of their turns.
+    spans: Vec<Span<f32>>,
+    width: usize,
+}
+
+/// Counts of all splits on all ranks.
+pub(crate) fn counts(worker: &mut Worker) -> Result<Vec<u64>> {
+    worker.comm.enter(Phase::new("evaluate"));
+    let islands = worker.islands.take();
+    let counts = match &islands {
+        Some(islands) => all_layers(worker, islands),
+        None => Err(Error::Launch { message: "there are no islands: a defect of archi".into(), code: 1 }),
+    };
+    worker.islands = islands;
+    make_room(worker);
+    let mut counts = counts?;
+    worker.comm.all_reduce_sum_u64(&mut counts, Kind::Control)?;
+    Ok(counts)
+}
+
+fn all_layers(worker: &mut Worker, islands: &Islands) -> Result<Vec<u64>> {
+    let layers = worker.config.model.layers;
+    let mut before: Option<Rows> = None;
+    let mut counts = vec![0; 15];
+    for layer in 0..layers {
+        let last = layer + 1 == layers;
+        let width = worker.model.shape().layer(layer).output;
+        let mut after = Rows { scratch: Scratch::new(islands.scratch())?, spans: Vec::new(), width };
+        for phase in 0..islands.turns.phases() {
+            let id = islands.turns.part(worker.comm.rank(), phase);
+            let sight = Sight::of(islands, id, layer == 0)?;
+            let input = sight.input(worker, islands, before.as_ref())?;
+            let Some(part) = id.map(|id| islands.part(id)).transpose()? else { continue };
+            make_room(worker);
+            worker.tape.begin_evaluation();
+            let (layout, count) = (&sight.plan.layers[0], sight.plan.order.len());
+            let rows = worker.tape.constant(&input, count);
+            let output = worker.model.forward_layer(&mut worker.tape, &mut Isolated, layer, layout, rows)?;
+            let values = worker.tape.value(output);
+            match last {
+                // Rows of a part stand in its own order.
+                true => split_counts(&part, |row| &values[row as usize * width..][..width])
+                    .iter()
+                    .zip(&mut counts)
+                    .for_each(|(more, count)| *count += more),
+                false => after.spans.push(after.scratch.put(values)?),
+            }
+            part.release_all();
+        }
+        islands.sighted.set(true);
+        before = (!last).then_some(after);
+    }
+    Ok(counts)
+}
+
+/// One part and its halo, as a layer sees them.
+struct Sight {
+    island: Island,
+    plan: Plan,
+    /// Global ids of the part.
+    own: Range<u64>,
+}
+
+impl Sight {
+    fn of(islands: &Islands, id: Option<PartId>, features: bool) -> Result<Self> {
+        let parts: Vec<PartId> = id.into_iter().collect();
+        let exchange = features && !islands.sighted.get();
+        let wish = Wish { parts: &parts, trained: 0, hops: 1, features, exchange };
+        let island = islands.make(wish)?;
+        let own = id.map(|id| islands.part(id)).transpose()?.map_or(0..0, |part| part.range());
+        let here = |row: &u32| own.contains(&island.globals[*row as usize]);
+        let targets: Vec<u32> = (0..island.globals.len() as u32).filter(here).collect();
+        let plan = Plan::alone(&island.part, &islands.alone, &targets, 1, &island.degrees, false)?;
+        Ok(Self { island, plan, own })
+    }
+
+    /// What the layer reads, in the order of the plan: features, or the rows of the layer before.
+    fn input(&self, worker: &Worker, islands: &Islands, before: Option<&Rows>) -> Result<Input> {
+        let order = &self.plan.order;
+        let Some(Rows { scratch, spans, width }) = before else {
+            return Ok(feature::rows(&self.island.part, order, worker.config.data.features));
+        };
+        let global = |row: &u32| self.island.globals[*row as usize];
+        let turn = |part: &Part| part.id().index() / worker.comm.size();
+        let mut guests: Vec<u64> = order.iter().map(global).filter(|id| !self.own.contains(id)).collect();
+        guests.sort_unstable();
+        let brought = islands.bring_rows(&guests, *width, |part, row, slot| {
+            scratch.read(spans[turn(part)], row * width, slot)
+        })?;
+        let mut values = Buffer::zeros(order.len() * width);
+        // Targets come first, in the part's own order.
+        let own = (self.own.end - self.own.start) as usize * width;
+        if own > 0 {
+            let part = islands.part(islands.like.owner_of(archipelago_graph::GlobalId(self.own.start)))?;
+            scratch.read(spans[turn(&part)], 0, &mut values[..own])?;
+        }
+        for (slot, row) in values.chunks_exact_mut(*width).zip(order) {
+            if let Ok(at) = guests.binary_search(&global(row)) {
+                slot.copy_from_slice(&brought[at * width..][..*width]);
+            }
+        }
+        Ok(Input::Dense(Arc::new(Matrix { rows: order.len(), cols: *width, values: values.into() })))
+    }
+}

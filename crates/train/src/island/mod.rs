@@ -1,0 +1,201 @@
+//! Islands on their own: a rank holds a few parts, with what it needs of the nodes around them, and trains on them
+//! without a word to anyone but the sum of gradients (or of weights).
+//!
+//! Parts are read from the store's files, which every process must be able to read; what lies around an island is asked
+//! of the ranks that its nodes belong to. A part that is read stays mapped, but its pages are given back as soon as
+//! an island has been made of it, so a rank holds no more than the islands of the moment. Files of the parts that come
+//! next are read ahead meanwhile.
+
+mod guests;
+mod isle;
+
+pub use isle::{Isle, Landing, Reach};
+
+use crate::Result;
+use crate::residency::Turns;
+use crate::run::RunConfig;
+use crate::scratch::Scratch;
+use crate::worker::labelled_training_rows;
+use archipelago_comm::{Comm, Kind};
+use archipelago_graph::store::{Guests, Island};
+use archipelago_graph::{GlobalId, Part, PartId, Store};
+use guests::{Ask, Waiting};
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::thread;
+
+/// A rank's access to all parts, one island at a time.
+pub struct Islands {
+    store: Store,
+    /// The voice among all ranks.
+    pub comm: Rc<Comm>,
+    /// The voice within this rank.
+    pub alone: Rc<Comm>,
+    /// Which part is where and when.
+    pub turns: Turns,
+    /// Labelled training nodes of each part.
+    pub targets: Vec<u64>,
+    /// Some part, for what all parts have alike.
+    pub like: Arc<Part>,
+    parts: RefCell<Vec<Option<Arc<Part>>>>,
+    /// Guests of islands that will be back, by first part, number of parts and hops.
+    waiting: RefCell<HashMap<(PartId, usize, usize), (Vec<PartId>, Waiting)>>,
+    /// Whether the halo of every part has been brought for evaluation.
+    pub(crate) sighted: Cell<bool>,
+    scratch: PathBuf,
+}
+
+/// Which island to make.
+#[derive(Debug, Clone, Copy)]
+pub struct Wish<'a> {
+    /// Its parts; none for a rank that has no part in this phase.
+    pub parts: &'a [PartId],
+    /// How many of them, from the first, give their training nodes.
+    pub trained: usize,
+    /// How far around them it reaches.
+    pub hops: usize,
+    /// Whether rows have features.
+    pub features: bool,
+    /// Whether ranks ask each other for guests; the same on all ranks. Where not, those of the last time serve again.
+    pub exchange: bool,
+}
+
+impl Islands {
+    /// Sets the parts of this rank up: verifies and counts them. Scratch files go to `folder`.
+    pub fn agree(store: &Store, comm: &Rc<Comm>, config: &RunConfig, folder: &Path) -> Result<Self> {
+        let turns = Turns::new(store.parts() as usize, comm.size());
+        let mut parts = vec![None; turns.parts()];
+        let mut counts = vec![0; turns.parts()];
+        for id in turns.of_rank(comm.rank()) {
+            store.verify_part(id)?;
+            let part = store.part(id)?;
+            counts[id.index()] = labelled_training_rows(&part).len() as u64;
+            part.release_all();
+            parts[id.index()] = Some(Arc::new(part));
+        }
+        comm.all_reduce_sum_u64(&mut counts, Kind::Control)?;
+        let deadline = std::time::Duration::from_secs(config.exchange.deadline_secs);
+        let like = match &parts[comm.rank()] {
+            Some(part) => Arc::clone(part),
+            None => Arc::new(store.part(PartId(comm.rank() as u32))?),
+        };
+        Ok(Self {
+            store: store.clone(),
+            comm: Rc::clone(comm),
+            alone: Rc::new(Comm::alone(deadline)?),
+            turns,
+            targets: counts,
+            like,
+            parts: RefCell::new(parts),
+            waiting: RefCell::default(),
+            sighted: Cell::new(false),
+            scratch: folder.to_path_buf(),
+        })
+    }
+
+    /// The folder for scratch files.
+    pub fn scratch(&self) -> &Path {
+        &self.scratch
+    }
+
+    /// A part, mapped.
+    pub fn part(&self, id: PartId) -> Result<Arc<Part>> {
+        if let Some(part) = &self.parts.borrow()[id.index()] {
+            return Ok(Arc::clone(part));
+        }
+        // The files of a part are verified by the rank that it belongs to; those in another place are other files.
+        let comm = &self.comm;
+        if comm.process_of(self.turns.rank_of(id)) != comm.process_of(comm.rank()) {
+            self.store.verify_part(id)?;
+        }
+        let part = Arc::new(self.store.part(id)?);
+        part.release_all();
+        self.parts.borrow_mut()[id.index()] = Some(Arc::clone(&part));
+        Ok(part)
+    }
+
+    /// The part that owns a node.
+    fn owner(&self, node: GlobalId) -> PartId {
+        self.like.owner_of(node)
+    }
+
+    /// Reads the files of these parts ahead, while something else is done.
+    pub fn expect(&self, ids: &[PartId]) -> Result<()> {
+        let parts = ids.iter().map(|&id| self.part(id)).collect::<Result<Vec<_>>>()?;
+        // Without a thread they are read when they are needed.
+        let reader = thread::Builder::new().name("reader".into());
+        reader.spawn(move || parts.iter().for_each(|part| part.expect())).map(drop).unwrap_or_default();
+        Ok(())
+    }
+
+    /// Makes an island. All ranks make one together where guests are exchanged.
+    pub fn make(&self, wish: Wish<'_>) -> Result<Island> {
+        let parts = wish.parts.iter().map(|&id| self.part(id)).collect::<Result<Vec<_>>>()?;
+        let guests = if wish.hops > 0 { self.guests(&wish, &parts)? } else { Vec::new() };
+        let island = Island::build(&self.like, &parts, wish.trained, &guests, wish.features);
+        if self.turns.rotate() {
+            parts.iter().for_each(|part| part.release_all());
+        }
+        Ok(island)
+    }
+
+    /// Takes part in an exchange of guests that this rank needs none of.
+    pub fn answer(&self, hops: usize) -> Result<()> {
+        self.ask_around(&[], hops).map(drop)
+    }
+
+    fn guests(&self, wish: &Wish<'_>, parts: &[Arc<Part>]) -> Result<Vec<Guests>> {
+        let key = wish.parts.first().map(|&first| (first, wish.parts.len(), wish.hops));
+        let known = key.and_then(|key| {
+            let waiting = self.waiting.borrow();
+            let found = waiting.get(&key).filter(|(of, _)| of == wish.parts);
+            found.map(|(_, guests)| guests.load(wish.features))
+        });
+        if !wish.exchange {
+            return known.unwrap_or_else(|| Ok(Vec::new()));
+        }
+        // Who knows its guests asks for nobody, but answers.
+        let asked = if known.is_some() { &[] } else { parts };
+        let brought = self.ask_around(asked, wish.hops)?;
+        if let Some(known) = known {
+            return known;
+        }
+        if let Some(key) = key.filter(|_| self.turns.rotate()) {
+            let waiting = Waiting::new(Scratch::new(&self.scratch)?, &brought)?;
+            self.waiting.borrow_mut().insert(key, (wish.parts.to_vec(), waiting));
+        }
+        Ok(brought)
+    }
+
+    /// Brings the nodes around `parts`, one wave per hop; those of the last one send on nothing.
+    fn ask_around(&self, parts: &[Arc<Part>], hops: usize) -> Result<Vec<Guests>> {
+        let mut waves: Vec<Guests> = Vec::with_capacity(hops);
+        let mut next = Island::around(parts);
+        for hop in 1..=hops {
+            let guests = self.bring(next, Ask { features: true, lists: hop < hops })?;
+            let sources = guests.lists.iter().flat_map(|lists| &lists.sources).copied();
+            let known = |node: &u64| {
+                parts.iter().any(|part| part.range().contains(node))
+                    || waves.iter().chain([&guests]).any(|wave| wave.ids.binary_search(node).is_ok())
+            };
+            next = sources.filter(|node| !known(node)).collect();
+            next.sort_unstable();
+            next.dedup();
+            waves.push(guests);
+        }
+        Ok(waves)
+    }
+
+    /// Gives the pages of the parts of these nodes back, where parts take turns.
+    fn let_go<'a>(&self, ids: impl Iterator<Item = &'a u64>) {
+        if !self.turns.rotate() || ids.count() == 0 {
+            return;
+        }
+        for part in self.parts.borrow().iter().flatten() {
+            part.release_all();
+        }
+    }
+}

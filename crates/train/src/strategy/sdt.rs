@@ -1,0 +1,248 @@
+//! SDT-GNN: every part trains a model of its own, by itself, and models are averaged.
+//!
+//! A round is `agree.every` epochs. All parts begin it with the same weights; a part with the features of its halo
+//! (`residency.halo` = 1) trains on batches of its own targets without a word to anyone; then weights are averaged over
+//! parts, each weighing its share of the training nodes ([`average`]). With fewer ranks than parts
+//! (`residency.resident`) a rank trains its parts one after the other within the round. The numbers do not depend on how
+//! many ranks there are. `agree.optimizer_state` says what becomes of the optimiser's memory: each part keeps its
+//! own (`local`), it is averaged too (`average`), or it starts anew (`reset`).
+//!
+//! Messages: weights once per round and part. Features of halos cross once per run.
+
+use super::on_island::{self, Manner, Trainable, islands};
+use super::{Behavior, Entry, EpochOutcome, Strategy};
+use crate::agree::average::average;
+use crate::boundary::Memory;
+use crate::island::{Isle, Reach, Wish};
+use crate::optimizer::OptimizerState;
+use crate::parameters::Parameters;
+use crate::run::{BatchKind, Correction, OptimizerMemory, RunConfig};
+use crate::worker::Worker;
+use crate::{Error, Result};
+use archipelago_graph::PartId;
+use std::time::Instant;
+
+pub(super) const ENTRY: Entry = Entry {
+    name: "sdt",
+    summary: "every part trains by itself, models are averaged; more parts than ranks take turns",
+    paper: "SDT-GNN: streaming-based distributed training",
+    behavior: Behavior {
+        exact: false,
+        global_batch: false,
+        distributed: true,
+        ranks_equal: false,
+        isolated: true,
+    },
+    preset: &[("agree.method", "average-models"), ("residency.halo", "1")],
+    check: |config, _| check(config),
+    build: |worker| Ok(Box::new(Sdt::new(worker)?)),
+};
+
+fn check(config: &RunConfig) -> Result<()> {
+    on_island::check(config)?;
+    on_island::check_method(config, "average-models", "`grappa` sums gradients")?;
+    for (key, alike) in [
+        ("residency.mode", config.residency.mode == "all"),
+        ("agree.correction", config.agree.correction == Correction::None),
+        ("train.batch", config.train.batch == BatchKind::Mini),
+    ] {
+        if !alike {
+            let found = config.show(key).unwrap_or_default();
+            let message = format!("expected nothing else than the default with strategy `sdt`, found {found}");
+            return Err(Error::config(config.place(key), key, message)
+                .with_hint("parts are trained alone, in batches; `grappa` joins them"));
+        }
+    }
+    Ok(())
+}
+
+struct Sdt {
+    every: u64,
+    epochs: u64,
+    hops: usize,
+    memory: OptimizerMemory,
+    /// The island of this rank, where parts do not take turns.
+    held: Option<Trainable>,
+    /// Whether guests have been brought.
+    landed: bool,
+    /// What the optimiser of each part of this rank remembers, in the order of their turns.
+    states: Vec<OptimizerState>,
+}
+
+impl Sdt {
+    fn new(worker: &Worker) -> Result<Self> {
+        let islands = islands(worker)?;
+        let fresh = worker.optimizer.state().clone();
+        Ok(Self {
+            every: worker.config.agree.every,
+            epochs: worker.config.train.epochs,
+            hops: worker.config.residency.halo,
+            memory: worker.config.agree.optimizer_state,
+            held: None,
+            landed: false,
+            states: islands.turns.of_rank(worker.comm.rank()).map(|_| fresh.clone()).collect(),
+        })
+    }
+
+    /// The island of this rank in a phase; returns the seconds that making it took.
+    fn land(&mut self, worker: &Worker, phase: usize) -> Result<(Trainable, f64)> {
+        let started = Instant::now();
+        if let Some(held) = self.held.take() {
+            return Ok((held, 0.0));
+        }
+        let islands = islands(worker)?;
+        let part = islands.turns.part(worker.comm.rank(), phase);
+        let parts: Vec<PartId> = part.into_iter().collect();
+        let wish = Wish {
+            parts: &parts,
+            trained: 1,
+            hops: self.hops,
+            features: true,
+            exchange: !self.landed,
+        };
+        let isle = Isle::new(islands.make(wish)?, part.map_or(0, |part| u64::from(part.0)));
+        if worker.config.residency.prefetch && islands.turns.rotate() {
+            let next = (phase + 1) % islands.turns.phases();
+            let next: Vec<PartId> = islands.turns.part(worker.comm.rank(), next).into_iter().collect();
+            islands.expect(&next)?;
+        }
+        let counts = vec![isle.labelled.len()];
+        let trainable = Trainable::new(worker, isle, BatchKind::Mini, counts, 0, true)?;
+        Ok((trainable, started.elapsed().as_secs_f64()))
+    }
+
+    /// Averages weights, and the optimiser's memory where asked for.
+    fn agree(&mut self, worker: &mut Worker, trained: &[Vec<f32>]) -> Result<()> {
+        let islands = islands(worker)?;
+        let (comm, turns) = (&worker.comm, &islands.turns);
+        let all: u64 = islands.targets.iter().sum();
+        let shares: Vec<f64> =
+            islands.targets.iter().map(|&targets| targets as f64 / all.max(1) as f64).collect();
+        let count = worker.tape.parameters.count();
+        let means = average(comm, turns, trained, &shares, count)?;
+        if self.memory == OptimizerMemory::Average {
+            let lists: Vec<Vec<f32>> = self.states.iter().map(numbers).collect();
+            let len = worker.optimizer.state().moments.iter().map(|m| m.first.len() + m.second.len()).sum();
+            let means = average(comm, turns, &lists, &shares, len)?;
+            let steps = self.states.iter().map(|state| state.steps).max().unwrap_or(0);
+            let mut most = [steps];
+            comm.all_reduce_max_u64(&mut most, archipelago_comm::Kind::Control)?;
+            self.states.iter_mut().for_each(|state| put_numbers(state, &means, most[0]));
+        }
+        put_weights(&mut worker.tape.parameters, &means);
+        Ok(())
+    }
+
+    /// Trains the part of this rank in a phase for some epochs; returns what it came to and its weights.
+    fn train(
+        &mut self,
+        worker: &mut Worker,
+        held: &mut Trainable,
+        phase: usize,
+        epochs: std::ops::RangeInclusive<u64>,
+        step: u64,
+    ) -> Result<EpochOutcome> {
+        let manner = Manner { correction: Correction::None, summed: false };
+        match self.memory {
+            OptimizerMemory::Reset => worker.optimizer.forget(),
+            _ => worker.optimizer.restore(self.states[phase].clone())?,
+        }
+        let count = epochs.end() + 1 - epochs.start();
+        let mut all = EpochOutcome::default();
+        for epoch in epochs {
+            let outcome = held.epoch(worker, manner, epoch, step + all.steps, &mut |_| {})?;
+            all.add(&outcome);
+        }
+        all.loss /= count as f64;
+        self.states[phase] = worker.optimizer.state().clone();
+        Ok(all)
+    }
+}
+
+impl Strategy for Sdt {
+    fn epoch(&mut self, worker: &mut Worker, epoch: u64, step: u64) -> Result<EpochOutcome> {
+        let turns = islands(worker)?.turns;
+        let last = (epoch + self.span() - 1).min(self.epochs.max(epoch));
+        let start = weights(&worker.tape.parameters);
+        let (mut all, mut trained) = (EpochOutcome::default(), Vec::new());
+        for phase in 0..turns.phases() {
+            let (mut held, secs) = self.land(worker, phase)?;
+            if turns.part(worker.comm.rank(), phase).is_some() {
+                put_weights(&mut worker.tape.parameters, &start);
+                let outcome = self.train(worker, &mut held, phase, epoch..=last, step)?;
+                trained.push(weights(&worker.tape.parameters));
+                all.add(&outcome);
+            }
+            all.landing.secs += secs;
+            all.landing.made += u64::from(secs > 0.0);
+            all.landing.switches += u64::from(!self.landed);
+            self.held = (!turns.rotate()).then_some(held);
+        }
+        self.landed = true;
+        self.agree(worker, &trained)?;
+        // Steps are those of the part that makes most of them, as if all ran side by side.
+        let batch = worker.config.train.batch_size as u64;
+        let most = islands(worker)?.targets.iter().max().copied().unwrap_or(0).div_ceil(batch);
+        all.steps = most * (last + 1 - epoch);
+        Ok(all)
+    }
+
+    fn span(&self) -> u64 {
+        self.every
+    }
+
+    fn reach(&self) -> Option<Reach> {
+        Some(Reach { parts: 1, hops: self.hops })
+    }
+
+    fn kept_bytes(&self, worker: &Worker) -> u64 {
+        // A model and its optimiser's memory for each part of this rank, and the models of a round once more.
+        (5 * 4 * worker.tape.parameters.count() * self.states.len()) as u64
+    }
+
+    fn save(&mut self) -> Result<Memory> {
+        let mut memory = Memory::default();
+        for (turn, state) in self.states.iter().enumerate() {
+            memory.put(format!("optimizer.{turn}"), &numbers(state));
+            memory.put_words(format!("optimizer.{turn}.steps"), &[state.steps]);
+        }
+        Ok(memory)
+    }
+
+    fn restore(&mut self, memory: &Memory) -> Result<()> {
+        for (turn, state) in self.states.iter_mut().enumerate() {
+            let name = format!("optimizer.{turn}");
+            let expected = numbers(state).len();
+            let values = memory.get(&name).filter(|values| values.len() == expected);
+            let steps = memory.words(&format!("{name}.steps")).and_then(|steps| steps.first());
+            let (Some(values), Some(&steps)) = (values, steps) else {
+                let message = format!("`{name}`: expected `{expected}` numbers, found none or others");
+                return Err(Error::checkpoint("memory of a rank", message)
+                    .with_hint("it is of another model, or of another number of ranks"));
+            };
+            put_numbers(state, values, steps);
+        }
+        Ok(())
+    }
+}
+
+/// All weights, one after the other.
+fn weights(parameters: &Parameters) -> Vec<f32> {
+    parameters.iter().flat_map(|weight| weight.value.iter().copied()).collect()
+}
+
+fn put_weights(parameters: &mut Parameters, values: &[f32]) {
+    let places = parameters.iter_mut().flat_map(|weight| &mut weight.value);
+    places.zip(values).for_each(|(place, &value)| *place = value);
+}
+
+/// All that an optimiser remembers, one number after the other.
+fn numbers(state: &OptimizerState) -> Vec<f32> {
+    state.moments.iter().flat_map(|moments| moments.first.iter().chain(&moments.second)).copied().collect()
+}
+
+fn put_numbers(state: &mut OptimizerState, values: &[f32], steps: u64) {
+    state.steps = steps;
+    let places = state.moments.iter_mut().flat_map(|moments| moments.first.iter_mut().chain(&mut moments.second));
+    places.zip(values).for_each(|(place, &value)| *place = value);
+}
