@@ -181,6 +181,30 @@ def against(file):
     return rows
 
 
+def islands(file):
+    """One row per graph, number of layers and strategy: mean test score over seeds, and how far it is from that of `distdgl`."""
+    rows = ["| graph | layers | strategy | parts | test score, % | from `distdgl` | seeds | coverage | s per epoch |",
+            "|---|---|---|---|---|---|---|---|---|"]
+    found = {}
+    for record in records(file):
+        key = (record["name"], record["parts"])
+        found.setdefault((record["graph"], record["layers"]), {}).setdefault(key, {})[record["seed"]] = record
+    for (graph, layers), strategies in found.items():
+        base = {seed: 100 * r["test_score"] for seed, r in strategies.get(("distdgl", 4), {}).items()}
+        for (name, parts), runs in strategies.items():
+            values = [100 * r["test_score"] for r in runs.values()]
+            spread = statistics.stdev(values) if len(values) > 1 else 0.0
+            # Beside the same seeds.
+            beside = [base[seed] for seed in runs if seed in base]
+            off = f"{statistics.mean(values) - statistics.mean(beside):+.2f}" if len(beside) == len(values) else "-"
+            covered = [r["islands"]["coverage"] for r in runs.values() if r.get("islands")]
+            coverage = f"{statistics.mean(covered):.2f}" if covered else "-"
+            secs = statistics.median(r["epoch_secs_median"] for r in runs.values())
+            rows.append(f"| {graph} | {layers} | {name} | {parts} | {statistics.mean(values):.2f} ± {spread:.2f} | {off} "
+                        f"| {len(values)} | {coverage} | {secs:.2f} |")
+    return rows
+
+
 def between(file, mark, rows):
     """Writes `rows` between the marks called `mark` of `file`."""
     text = file.read_text()
@@ -205,7 +229,8 @@ if __name__ == "__main__":
     if command == "readme":
         readme()
     elif command in (tables := {"accuracy": accuracy, "speed": speed, "partition": partition, "exchange": exchange,
-                               "minibatch": minibatch, "boundaries": boundaries, "against": against, "curve": curve}):
+                               "minibatch": minibatch, "boundaries": boundaries, "against": against, "islands": islands,
+                               "curve": curve}):
         print("\n".join(tables[command](*rest)))
     else:
         sys.exit(__doc__)

@@ -12,7 +12,8 @@ use archipelago_graph::synthetic::GENERATORS;
 use archipelago_train::batch::negative::NEGATIVES;
 use archipelago_train::decoder::DECODERS;
 use archipelago_train::event::{
-    BatchFacts, BytesSent, EpochReport, Evaluation, Event, Exchange, MemoryNeed, Sampling, Started, Summary,
+    BatchFacts, BytesSent, EpochReport, Evaluation, Event, Exchange, IslandReport, MemoryNeed, Sampling,
+    Started, Summary,
 };
 use archipelago_train::metric::Metric;
 use archipelago_train::model::MODELS;
@@ -141,6 +142,7 @@ fn every_event() -> Vec<Event> {
         bytes_sent,
         sampling: Some(Sampling { hit_rate: Some(0.0), reuse_rate: Some(0.0), ..Sampling::default() }),
         exchange: Some(Exchange::default()),
+        islands: Some(IslandReport { coverage: Some(0.0), ..IslandReport::default() }),
         evaluation: Some(evaluation.clone()),
     };
     vec![
@@ -183,6 +185,7 @@ fn summary() -> Summary {
         bytes_sent: BytesSent::default(),
         sampling: None,
         exchange: None,
+        islands: None,
         weights_sha256: String::new(),
     }
 }

@@ -84,6 +84,9 @@ pub struct Started {
     pub train_nodes: u64,
     /// Parts of the graph.
     pub parts: u64,
+    /// Ranks: as many as parts, or fewer where parts take turns.
+    #[serde(default)]
+    pub ranks: u64,
     /// Processes.
     pub processes: u64,
     /// Threads of each process.
@@ -366,6 +369,10 @@ pub struct Summary {
     /// What crossed part borders since the run was started or last resumed, where a batch is computed by all parts together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exchange: Option<Exchange>,
+    /// Where ranks train on islands: coverage of the last epoch, all else of all epochs since the run was started or
+    /// last resumed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub islands: Option<IslandReport>,
     /// Digest of the final weights: equal digests mean equal bits.
     pub weights_sha256: String,
 }
@@ -476,6 +483,7 @@ mod tests {
             bytes_sent: BytesSent { gradients: 7, ..BytesSent::default() },
             sampling: None,
             exchange: None,
+            islands: None,
             weights_sha256: "00ff".into(),
         }
     }

@@ -32,7 +32,8 @@ impl Scratch {
     pub fn new(folder: &Path) -> Result<Self> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         fs::create_dir_all(folder).map_err(Error::io("create", folder))?;
-        let name = format!(".archi-scratch-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+        let name =
+            format!(".archi-scratch-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
         let path = folder.join(name);
         let opened = OpenOptions::new().read(true).write(true).create_new(true).open(&path);
         let file = opened.map_err(Error::io("create", &path))?;

@@ -8,22 +8,22 @@ use crate::batch::operators::Operators;
 use crate::boundary::{Memory, Toll};
 use crate::checkpoint::{Checkpoint, Slot, State, Totals, hex, weights_sha256};
 use crate::event::{
-    BatchFacts, BytesSent, EpochReport, Evaluation, Event, Exchange, IslandReport, MemoryNeed, Observer, Sampling, Started,
-    Summary,
+    BatchFacts, BytesSent, EpochReport, Evaluation, Event, Exchange, IslandReport, MemoryNeed, Observer,
+    Sampling, Started, Summary,
 };
 use crate::island::Landing;
 use crate::memory;
 use crate::meter::{cpu_seconds, median, peak_rss_bytes};
 use crate::ops::Pool;
-use crate::run::{RunConfig, Task};
+use crate::run::{BatchKind, RunConfig, Task};
 use crate::stopping::{Stopping, Verdict};
 use crate::strategy::{self, Behavior, Strategy};
 use crate::worker::Worker;
 use crate::{Error, Result, embedding, evaluate};
 use archipelago_comm::terms::Fact;
 use archipelago_comm::{Comm, Job, Kind, Meters, launch};
-use archipelago_graph::store::Manifest;
 use archipelago_graph::Store;
+use archipelago_graph::store::Manifest;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -182,6 +182,8 @@ struct Session<'a> {
     sampled: Option<Sampling>,
     /// What crossing part borders took on each rank, in all epochs of this session.
     crossed: Vec<Vec<u64>>,
+    /// What islands took in all of them.
+    landed: Option<IslandReport>,
 }
 
 /// Whether the loop goes on after an epoch.
@@ -207,6 +209,7 @@ impl<'a> Session<'a> {
             meters,
             sampled: None,
             crossed: Vec::new(),
+            landed: None,
         };
         if let Some(checkpoint) = &run.resume {
             session.restore(checkpoint)?;
@@ -293,9 +296,9 @@ impl<'a> Session<'a> {
     /// Evaluates where an epoch after `before` asks for it.
     fn evaluate_if_due(&mut self, before: u64) -> Result<Option<Evaluation>> {
         let train = &self.run.config.train;
-        let last = self.epoch == train.epochs;
-        let due = train.eval_every > 0 && self.epoch / train.eval_every > before / train.eval_every;
-        if due || last { evaluate::evaluate(&mut self.worker, self.epoch).map(Some) } else { Ok(None) }
+        let every = train.eval_every;
+        let due = every > 0 && (self.epoch / every > before / every || self.epoch == train.epochs);
+        if due { evaluate::evaluate(&mut self.worker, self.epoch).map(Some) } else { Ok(None) }
     }
 
     fn judge(&mut self, found: &Evaluation) -> Option<Verdict> {
@@ -465,12 +468,20 @@ impl<'a> Session<'a> {
         let mut slowest = [secs];
         comm.all_reduce_sum_u64(&mut sums, Kind::Control)?;
         comm.all_reduce_max_u64(&mut slowest, Kind::Control)?;
-        Ok(Some(IslandReport {
+        let report = IslandReport {
             coverage: (sums[0] > 0).then(|| sums[1] as f64 * 1e-6 / sums[0] as f64),
             switches: sums[2],
             made: sums[3],
             secs: slowest[0] as f64 * 1e-6,
-        }))
+        };
+        let before = self.landed.unwrap_or_default();
+        self.landed = Some(IslandReport {
+            coverage: report.coverage,
+            switches: before.switches + report.switches,
+            made: before.made + report.made,
+            secs: before.secs + report.secs,
+        });
+        Ok(Some(report))
     }
 
     /// What drawing batches took on all ranks; `None` where none are drawn.
@@ -546,6 +557,7 @@ impl<'a> Session<'a> {
                 task: config.train.task.word().into(),
                 train_nodes: self.worker.all_targets,
                 parts: u64::from(self.run.store.parts()),
+                ranks: self.worker.comm.size() as u64,
                 processes: self.run.job.processes() as u64,
                 threads: threads(config) as u64,
                 seed: config.train.seed,
@@ -573,12 +585,15 @@ impl<'a> Session<'a> {
     fn batch_facts(&self) -> Option<BatchFacts> {
         let (train, ranks) = (&self.run.config.train, self.worker.comm.size() as u64);
         let batch_size = train.batch_size as u64;
-        // Targets are dealt out evenly.
-        let share = self.worker.all_targets.div_ceil(ranks);
-        (!self.worker.global_batch).then(|| BatchFacts {
+        let steps = match &self.worker.islands {
+            Some(islands) => islands.steps(batch_size),
+            // Targets are dealt out evenly.
+            None => self.worker.all_targets.div_ceil(ranks).div_ceil(batch_size),
+        };
+        (!self.worker.global_batch && train.batch == BatchKind::Mini).then(|| BatchFacts {
             batch_size,
             global_batch_size: batch_size.saturating_mul(ranks),
-            steps: share.div_ceil(batch_size),
+            steps,
             sampler: train.sampler.clone(),
             fanouts: train.fanouts.clone(),
         })
@@ -613,6 +628,7 @@ impl<'a> Session<'a> {
             bytes_sent: self.totals.bytes_sent,
             sampling: self.sampled,
             exchange: (!self.crossed.is_empty()).then(|| Exchange::of(&self.crossed)),
+            islands: self.landed,
             weights_sha256: self.weights_sha256()?,
         })
     }

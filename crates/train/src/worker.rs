@@ -18,8 +18,8 @@ use crate::tape::{Arena, Buffer, Goal, Input, Matrix, Tape, Wanted};
 use crate::view::{Layout, Statics};
 use crate::{Error, Result};
 use archipelago_comm::{Comm, Kind, Phase};
-use archipelago_graph::{Part, PartId, Store};
 use archipelago_graph::store::PartLabels;
+use archipelago_graph::{Part, PartId, Store};
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
@@ -173,8 +173,7 @@ impl Worker {
         let agreement = SumGradients::new(&config, &comm, parameters.count())?;
         let nothing = Plan::nothing();
         let cols = model.shape().input;
-        let features =
-            Input::Dense(Arc::new(Matrix { rows: 0, cols, values: Buffer::zeros(0).into() }));
+        let features = Input::Dense(Arc::new(Matrix { rows: 0, cols, values: Buffer::zeros(0).into() }));
         Ok(Self {
             optimizer,
             schedule: Schedule::new(&config.train),

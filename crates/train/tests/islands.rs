@@ -1,5 +1,7 @@
 //! Ranks that train on islands: what must hold for grappa, sdt and cluster-gcn, in one phase and in turns.
 
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
+
 mod common;
 
 use archipelago_comm::Job;
@@ -108,8 +110,10 @@ fn every_model_learns_on_islands() {
 fn as_many_islands_in_memory_as_parts_is_the_plain_mode() {
     let store = store(4);
     for way in WAYS {
-        let plain = train(&store.store, &run_file(&[*way, &["residency.resident=0", "train.epochs=3"]].concat()));
-        let found = train(&store.store, &run_file(&[*way, &["residency.resident=4", "train.epochs=3"]].concat()));
+        let plain =
+            train(&store.store, &run_file(&[*way, &["residency.resident=0", "train.epochs=3"]].concat()));
+        let found =
+            train(&store.store, &run_file(&[*way, &["residency.resident=4", "train.epochs=3"]].concat()));
         assert_eq!(found.weights_sha256, plain.weights_sha256, "{way:?}");
     }
 }
@@ -148,7 +152,8 @@ fn a_stopped_run_goes_on_where_it_was() {
     let store = store(4);
     for way in WAYS {
         for resident in ["residency.resident=0", "residency.resident=2"] {
-            let sets = [*way, &["train.epochs=7", "residency.deficit=0.3", "residency.deficit_steps=2", resident]];
+            let sets =
+                [*way, &["train.epochs=7", "residency.deficit=0.3", "residency.deficit_steps=2", resident]];
             // A round of two epochs is heard of, and stopped, at its end only.
             if !way.contains(&"agree.every=2") {
                 assert_resumes(&store.store, &run_file(&sets.concat()), 3, &format!("{way:?}, {resident}"));
@@ -168,7 +173,8 @@ fn between_switches_nothing_crosses_but_gradients() {
     for halo in ["residency.halo=0", "residency.halo=1", "residency.halo=2"] {
         for resident in [4, 2, 1] {
             let residents = format!("residency.resident={resident}");
-            let sets = ["strategy.name=grappa", "residency.sweep_every=3", "train.epochs=6", SAGE, halo, &residents];
+            let sets =
+                ["strategy.name=grappa", "residency.sweep_every=3", "train.epochs=6", SAGE, halo, &residents];
             let (epochs, summary) = observed(&store.store, &run_file(&sets));
             let steps = epochs[0].step;
             for report in &epochs {
@@ -183,7 +189,12 @@ fn between_switches_nothing_crosses_but_gradients() {
                 }
                 // Summing n numbers on M ranks takes 2 n (M - 1) numbers in all.
                 let numbers = weights_of(&summary, &store.store);
-                assert_eq!(sent.gradients, steps * 4 * 2 * numbers * (resident - 1), "epoch {}", report.epoch);
+                assert_eq!(
+                    sent.gradients,
+                    steps * 4 * 2 * numbers * (resident - 1),
+                    "epoch {}",
+                    report.epoch
+                );
             }
         }
     }

@@ -3,7 +3,7 @@
 use super::units;
 use archipelago_train::boundary::Gaps;
 use archipelago_train::event::{
-    BatchFacts, EpochReport, Event, EventLog, Exchange, Observer, Sampling, Started, Summary,
+    BatchFacts, EpochReport, Event, EventLog, Exchange, IslandReport, Observer, Sampling, Started, Summary,
 };
 use archipelago_train::metric::Metric;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -128,8 +128,14 @@ fn announcement(facts: &Started) -> Vec<String> {
             units::counted(facts.features, "feature"),
         ),
         format!(
-            "{}, one rank each, {}; {}; will need {} ({})",
+            "{}, {}, {}; {}; will need {} ({})",
             units::counted(facts.parts, "part"),
+            match facts.ranks {
+                ranks if ranks < facts.parts && ranks > 0 => {
+                    format!("in turn on {}", units::counted(ranks, "rank"))
+                }
+                _ => "one rank each".into(),
+            },
             units::counted(facts.threads, "thread"),
             units::counted(facts.parameters, "weight"),
             units::bytes(facts.memory.total_bytes),
@@ -237,7 +243,21 @@ pub fn summary(summary: &Summary, stated_bytes: Option<u64>) -> String {
     if let Some(exchange) = summary.exchange.as_ref().filter(|_| summary.strategy != "full") {
         lines.insert(3, ("crossed", crossed(exchange)));
     }
+    if let Some(islands) = &summary.islands {
+        lines.insert(3, ("islands", landed(islands)));
+    }
     super::table::facts(lines)
+}
+
+/// What islands took.
+fn landed(facts: &IslandReport) -> String {
+    let coverage = facts.coverage.map(|share| format!("{} of in-edges covered, ", units::percent(share)));
+    format!(
+        "{}{} in {}",
+        coverage.unwrap_or_default(),
+        units::counted(facts.switches, "switch"),
+        units::seconds(facts.secs)
+    )
 }
 
 /// What crossed part borders.
@@ -318,6 +338,16 @@ mod tests {
         assert!(sampled(&sampling).starts_with("2.00M edges/s, no remote rows, training waited 0.0 ms"));
         (sampling.remote_rows, sampling.hit_rate, sampling.reuse_rate) = (40, Some(0.25), Some(0.5));
         assert!(sampled(&sampling).contains(", 40 remote rows (25.0 % kept, 50.0 % reused), "));
+    }
+
+    #[test]
+    fn a_run_says_how_parts_take_turns_and_what_islands_took() {
+        let facts = Started { parts: 8, ranks: 2, ..Started::default() };
+        assert!(announcement(&facts)[1].starts_with("8 parts, in turn on 2 ranks, "));
+        let mut facts = IslandReport { coverage: Some(0.5), switches: 1, made: 9, secs: 2.0 };
+        assert_eq!(landed(&facts), "50.0 % of in-edges covered, 1 switch in 2.00 s");
+        (facts.coverage, facts.switches) = (None, 12);
+        assert_eq!(landed(&facts), "12 switches in 2.00 s");
     }
 
     #[test]

@@ -19,7 +19,7 @@ pub fn count(number: u64) -> String {
 pub fn counted(number: u64, what: &str) -> String {
     let ending = match number {
         1 => "",
-        _ if what.ends_with('s') => "es",
+        _ if what.ends_with('s') || what.ends_with("ch") => "es",
         _ => "s",
     };
     format!("{} {what}{ending}", count(number))

@@ -11,9 +11,9 @@
 
 use super::manifest::{FeatureKind, LabelKind};
 use super::part::{Arrays, Part};
-use crate::dataset::EdgeColumns;
 use crate::PartId;
 use crate::array::Array;
+use crate::dataset::EdgeColumns;
 use std::sync::Arc;
 
 /// No row.
@@ -123,7 +123,8 @@ impl Island {
         let rows = self.globals.len();
         let index = 28 * rows + 4 * arrays.sources.len() + arrays.weights.as_ref().map_or(0, |w| 4 * w.len());
         let labels = 8 * arrays.classes.len() + arrays.multi.len() + 4 * arrays.splits[0].len();
-        let features = 4 * (arrays.features.len() + arrays.feature_columns.len()) + 8 * arrays.feature_offsets.len();
+        let features =
+            4 * (arrays.features.len() + arrays.feature_columns.len()) + 8 * arrays.feature_offsets.len();
         index + labels + features
     }
 }
@@ -241,7 +242,9 @@ impl<'a> Crew<'a> {
                 values.extend_from_slice(&rows[start..start + width]);
             }
             // Rows of a part come in ascending order: those up to the last one have been copied.
-            if let Some((origin, rows)) = stretch.last().and_then(|o| Some((o, of_parts.get(o.source as usize)?))) {
+            if let Some((origin, rows)) =
+                stretch.last().and_then(|o| Some((o, of_parts.get(o.source as usize)?)))
+            {
                 let (from, to) = (&mut given_back[origin.source as usize], origin.row as usize * width);
                 rows.release_range(*from..to);
                 *from = to;

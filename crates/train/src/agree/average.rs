@@ -12,7 +12,13 @@ use archipelago_comm::{Comm, Kind};
 
 /// Replaces nothing: returns the mean over parts of what ranks `hold` (one list per part of theirs, in the order of
 /// their turns; all as long), part `p` weighing `shares[p]`.
-pub fn average(comm: &Comm, turns: &Turns, hold: &[Vec<f32>], shares: &[f64], len: usize) -> Result<Vec<f32>> {
+pub fn average(
+    comm: &Comm,
+    turns: &Turns,
+    hold: &[Vec<f32>],
+    shares: &[f64],
+    len: usize,
+) -> Result<Vec<f32>> {
     let ranks = comm.size();
     let slice = |rank: usize| rank * len / ranks..(rank + 1) * len / ranks;
     let pieces = |rank: usize| hold.iter().flat_map(|list| &list[slice(rank)]).copied().collect::<Vec<f32>>();

@@ -93,7 +93,10 @@ impl Items {
 
     /// These rows of a part that is all there is, with their labels.
     pub fn on_island(part: &Part, rows: &[u32]) -> Self {
-        Self::Nodes { nodes: rows.iter().map(|&row| u64::from(row)).collect(), labels: Labels::of(part, rows) }
+        Self::Nodes {
+            nodes: rows.iter().map(|&row| u64::from(row)).collect(),
+            labels: Labels::of(part, rows),
+        }
     }
 
     /// Deals out the training links of all ranks.

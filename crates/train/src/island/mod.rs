@@ -42,11 +42,14 @@ pub struct Islands {
     pub like: Arc<Part>,
     parts: RefCell<Vec<Option<Arc<Part>>>>,
     /// Guests of islands that will be back, by first part, number of parts and hops.
-    waiting: RefCell<HashMap<(PartId, usize, usize), (Vec<PartId>, Waiting)>>,
+    waiting: RefCell<HashMap<Key, (Vec<PartId>, Waiting)>>,
     /// Whether the halo of every part has been brought for evaluation.
     pub(crate) sighted: Cell<bool>,
     scratch: PathBuf,
 }
+
+/// First part, number of parts, and hops of an island.
+type Key = (PartId, usize, usize);
 
 /// Which island to make.
 #[derive(Debug, Clone, Copy)]
@@ -94,6 +97,12 @@ impl Islands {
             sighted: Cell::new(false),
             scratch: folder.to_path_buf(),
         })
+    }
+
+    /// Steps of an epoch in batches of so many targets: in each phase those of the part that has most.
+    pub fn steps(&self, batch: u64) -> u64 {
+        let most = |phase| self.turns.of_phase(phase).map(|part| self.targets[part.index()]).max();
+        (0..self.turns.phases()).map(|phase| most(phase).unwrap_or(0).div_ceil(batch)).sum()
     }
 
     /// The folder for scratch files.

@@ -71,6 +71,8 @@ pub(super) fn add(
         for item in ["graph", "features"] {
             set(items, item, 0);
         }
+    }
+    if rotate && worker.config.train.eval_every > 0 {
         // A part is evaluated when no island is held.
         evaluation = evaluated(worker, manifest, width).saturating_sub(index + features);
     }
@@ -96,7 +98,8 @@ fn set(items: &mut [(&'static str, u64)], name: &str, bytes: u64) {
 /// The widest rows between layers.
 fn widest(worker: &Worker) -> u64 {
     let shape = worker.model.shape();
-    (0..shape.layers).map(|layer| shape.layer(layer).output.max(shape.layer(layer).input)).max().unwrap_or(0) as u64
+    (0..shape.layers).map(|layer| shape.layer(layer).output.max(shape.layer(layer).input)).max().unwrap_or(0)
+        as u64
 }
 
 /// One part with its halo, in and out of a layer.

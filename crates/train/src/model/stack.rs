@@ -215,8 +215,7 @@ impl Model {
         rows: Var,
     ) -> Result<Var> {
         let (half, last) = (Half::Whole, index + 1 == self.stages.len());
-        let mut view =
-            View { tape, boundary, layout, layer: index, half, statics: None, static_input: None };
+        let mut view = View { tape, boundary, layout, layer: index, half, statics: None, static_input: None };
         self.run_stage(&self.stages[index], &mut view, rows, last)
     }
 

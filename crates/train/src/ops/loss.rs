@@ -214,11 +214,19 @@ mod tests {
     #[test]
     fn large_logits_do_not_overflow() {
         let mut grad = vec![0.0; 3];
-        let loss =
-            softmax_cross_entropy(&Pool::new(1), &[1000.0, 0.0, -1000.0], 3, &[0], &[1], 1.0.into(), &mut grad);
+        let loss = softmax_cross_entropy(
+            &Pool::new(1),
+            &[1000.0, 0.0, -1000.0],
+            3,
+            &[0],
+            &[1],
+            1.0.into(),
+            &mut grad,
+        );
         assert_eq!(loss, 1000.0);
         assert_eq!(grad, [1.0, -1.0, 0.0]);
-        let loss = logistic(&Pool::new(1), &[1000.0, -1000.0, 0.0], 3, &[0], &[0, 1, 1], 1.0.into(), &mut grad);
+        let loss =
+            logistic(&Pool::new(1), &[1000.0, -1000.0, 0.0], 3, &[0], &[0, 1, 1], 1.0.into(), &mut grad);
         assert!((loss - 2000.0 - std::f64::consts::LN_2).abs() < 1e-3);
         assert_eq!(grad, [1.0, -1.0, -0.5]);
     }
@@ -231,7 +239,8 @@ mod tests {
         let run = |threads| {
             let mut grad = vec![0.0; z.len()];
             (
-                softmax_cross_entropy(&Pool::new(threads), &z, 7, &rows, &labels, 1.0.into(), &mut grad).to_bits(),
+                softmax_cross_entropy(&Pool::new(threads), &z, 7, &rows, &labels, 1.0.into(), &mut grad)
+                    .to_bits(),
                 grad,
             )
         };

@@ -12,10 +12,10 @@ mod validate;
 mod tests;
 
 pub use sections::{
-    Activation, Aggregator, AgreeSection, Backward, BatchKind, Broadcast, Correction, DataSection, DecayedLayers,
-    EmbeddingOptimizer, ExchangeSection, Features, HistoryOf, LinkLossKind, LinkMetric, ModelSection, Norm,
-    OptimizerKind, OptimizerMemory, OutputSection, OwnBlock, Refresh, ResidencySection, ScheduleKind, Staleness,
-    StrategySection, SweepEvery, Task, TrainSection,
+    Activation, Aggregator, AgreeSection, Backward, BatchKind, Broadcast, Correction, DataSection,
+    DecayedLayers, EmbeddingOptimizer, ExchangeSection, Features, HistoryOf, LinkLossKind, LinkMetric,
+    ModelSection, Norm, OptimizerKind, OptimizerMemory, OutputSection, OwnBlock, Refresh, ResidencySection,
+    ScheduleKind, Staleness, StrategySection, SweepEvery, Task, TrainSection,
 };
 pub use setting::Key;
 

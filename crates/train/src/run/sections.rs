@@ -419,7 +419,7 @@ section! {
         min_lr: f64 = 0.0,
         /// Stop after this many epochs without a better validation score; 0 for never
         patience: u64 = 0,
-        /// Epochs between two evaluations
+        /// Epochs between two evaluations, also after the last one; 0 for none at all
         eval_every: u64 = 1,
         /// What a batch is (grappa)
         batch: BatchKind = BatchKind::Mini,

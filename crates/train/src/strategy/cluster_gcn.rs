@@ -61,19 +61,14 @@ impl Strategy for ClusterGcn {
         for batches in order.chunks(ranks * self.clusters) {
             let started = Instant::now();
             let islands = islands(worker)?;
-            let count = |parts: &[u32]| parts.iter().map(|&part| islands.targets[part as usize] as usize).sum();
+            let count =
+                |parts: &[u32]| parts.iter().map(|&part| islands.targets[part as usize] as usize).sum();
             let mut counts: Vec<usize> = batches.chunks(self.clusters).map(count).collect();
             counts.resize(ranks, 0);
             let mine = batches.chunks(self.clusters).nth(worker.comm.rank()).unwrap_or_default();
             let mut mine: Vec<PartId> = mine.iter().map(|&part| PartId(part)).collect();
             mine.sort_unstable();
-            let wish = Wish {
-                parts: &mine,
-                trained: mine.len(),
-                hops: 0,
-                features: true,
-                exchange: false,
-            };
+            let wish = Wish { parts: &mine, trained: mine.len(), hops: 0, features: true, exchange: false };
             let lot = mine.first().map_or(0, |part| u64::from(part.0));
             let isle = Isle::new(islands.make(wish)?, lot);
             let mut trainable = Trainable::new(worker, isle, batch, counts, worker.comm.rank(), false)?;

@@ -15,12 +15,12 @@
 use super::controller::{Controller, Seen};
 use super::on_island::{self, Manner, Trainable, islands};
 use super::{Behavior, Entry, EpochOutcome, Strategy};
+use crate::Result;
 use crate::agree::coverage::Coverage;
 use crate::boundary::Memory;
-use crate::island::{Isle, Islands, Reach, Wish};
+use crate::island::{Islands, Isle, Reach, Wish};
 use crate::run::RunConfig;
 use crate::worker::Worker;
-use crate::Result;
 use archipelago_comm::Kind;
 use archipelago_graph::PartId;
 use std::time::Instant;
@@ -91,13 +91,7 @@ impl Grappa {
         if !there || exchange && self.hops > 0 {
             // What was held is let go before the next one is made.
             let held = self.held.take().filter(|_| there);
-            let wish = Wish {
-                parts: &mine,
-                trained: 1,
-                hops: self.hops,
-                features: true,
-                exchange,
-            };
+            let wish = Wish { parts: &mine, trained: 1, hops: self.hops, features: true, exchange };
             self.held = Some(match held {
                 Some(held) => {
                     islands.answer(self.hops)?;
@@ -112,7 +106,13 @@ impl Grappa {
         Ok((switch, started.elapsed().as_secs_f64()))
     }
 
-    fn trainable(&self, worker: &Worker, islands: &Islands, wish: Wish<'_>, phase: usize) -> Result<Trainable> {
+    fn trainable(
+        &self,
+        worker: &Worker,
+        islands: &Islands,
+        wish: Wish<'_>,
+        phase: usize,
+    ) -> Result<Trainable> {
         let turns = islands.turns;
         let lot = wish.parts.first().map_or(0, |base| u64::from(base.0));
         let isle = Isle::new(islands.make(wish)?, lot);

@@ -21,8 +21,8 @@ mod sdt;
 mod cluster_gcn;
 
 use crate::batch::Loading;
-use crate::island::{Landing, Reach};
 use crate::boundary::{Memory, Toll};
+use crate::island::{Landing, Reach};
 use crate::model;
 use crate::run::RunConfig;
 use crate::worker::Worker;

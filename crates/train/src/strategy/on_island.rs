@@ -7,7 +7,7 @@ use crate::batch::Prepared;
 use crate::batch::launcher::Ahead;
 use crate::boundary::Isolated;
 use crate::feature;
-use crate::island::{Isle, Islands, Landing};
+use crate::island::{Islands, Isle, Landing};
 use crate::model::Pass;
 use crate::plan::Plan;
 use crate::run::{BatchKind, Correction, Norm, RunConfig, Task};
@@ -57,7 +57,11 @@ pub(super) fn check(config: &RunConfig) -> Result<()> {
         return refused("train.task", "`node`", "links lead from island to island; `distdgl` learns them");
     }
     if config.model.embedding > 0 {
-        return refused("model.embedding", "0", "rows of an embedding cross in every step; `distdgl` has them");
+        return refused(
+            "model.embedding",
+            "0",
+            "rows of an embedding cross in every step; `distdgl` has them",
+        );
     }
     if config.model.norm == Norm::Batch {
         let hint = "statistics over all ranks would cross in every step; `layer` has none";
@@ -94,7 +98,7 @@ pub(super) struct Trainable {
 
 enum Way {
     /// In sampled batches.
-    Batches(OwnBatch),
+    Batches(Box<OwnBatch>),
     /// All at once.
     Whole(Box<WholeIsle>),
 }
@@ -121,7 +125,7 @@ impl Trainable {
     ) -> Result<Self> {
         let together = counts.iter().map(|&count| count as u64).sum();
         let way = match batch {
-            BatchKind::Mini => Way::Batches(OwnBatch::on_island(worker, &isle, counts, seat)?),
+            BatchKind::Mini => Way::Batches(Box::new(OwnBatch::on_island(worker, &isle, counts, seat)?)),
             BatchKind::Global => Way::Whole(Box::new(WholeIsle::new(worker, &isle, lasting)?)),
         };
         Ok(Self { isle, way, together })

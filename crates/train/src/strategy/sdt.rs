@@ -48,7 +48,8 @@ fn check(config: &RunConfig) -> Result<()> {
     ] {
         if !alike {
             let found = config.show(key).unwrap_or_default();
-            let message = format!("expected nothing else than the default with strategy `sdt`, found {found}");
+            let message =
+                format!("expected nothing else than the default with strategy `sdt`, found {found}");
             return Err(Error::config(config.place(key), key, message)
                 .with_hint("parts are trained alone, in batches; `grappa` joins them"));
         }
@@ -93,13 +94,8 @@ impl Sdt {
         let islands = islands(worker)?;
         let part = islands.turns.part(worker.comm.rank(), phase);
         let parts: Vec<PartId> = part.into_iter().collect();
-        let wish = Wish {
-            parts: &parts,
-            trained: 1,
-            hops: self.hops,
-            features: true,
-            exchange: !self.landed,
-        };
+        let wish =
+            Wish { parts: &parts, trained: 1, hops: self.hops, features: true, exchange: !self.landed };
         let isle = Isle::new(islands.make(wish)?, part.map_or(0, |part| u64::from(part.0)));
         if worker.config.residency.prefetch && islands.turns.rotate() {
             let next = (phase + 1) % islands.turns.phases();
@@ -243,6 +239,7 @@ fn numbers(state: &OptimizerState) -> Vec<f32> {
 
 fn put_numbers(state: &mut OptimizerState, values: &[f32], steps: u64) {
     state.steps = steps;
-    let places = state.moments.iter_mut().flat_map(|moments| moments.first.iter_mut().chain(&mut moments.second));
+    let places =
+        state.moments.iter_mut().flat_map(|moments| moments.first.iter_mut().chain(&mut moments.second));
     places.zip(values).for_each(|(place, &value)| *place = value);
 }

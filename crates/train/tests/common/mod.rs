@@ -2,12 +2,12 @@
 #![allow(dead_code)]
 
 use archipelago_comm::{Config, Job, LaunchError, launch};
+use archipelago_graph::Store;
 use archipelago_graph::dataset::{Dataset, EdgeChunk, EdgeColumns, Features, Labels, MemoryEdges, Splits};
 use archipelago_graph::partition::{self, Assignment, Request};
 use archipelago_graph::progress::Silent;
 use archipelago_graph::store::{self, Meta};
 use archipelago_graph::synthetic::sbm::{self, SbmOptions};
-use archipelago_graph::Store;
 use archipelago_train::checkpoint::{Checkpoint, Slot};
 use archipelago_train::event::{Event, Observer};
 use archipelago_train::ops::Pool;

@@ -1,0 +1,206 @@
+//! Islands against their definition: the nodes of some parts and around them, and every edge between two of them.
+
+#![allow(clippy::unwrap_used)]
+
+use archipelago_graph::dataset::{Dataset, EdgeChunk, EdgeColumns, MemoryEdges};
+use archipelago_graph::partition::Assignment;
+use archipelago_graph::progress::Silent;
+use archipelago_graph::random::{Key, Purpose};
+use archipelago_graph::store::island::GuestLists;
+use archipelago_graph::store::{self, Guests, Island, Meta, PartFeatures, PartLabels};
+use archipelago_graph::synthetic::sbm::{self, SbmOptions};
+use archipelago_graph::{Part, PartId, Store};
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use tempfile::TempDir;
+
+/// Edges of the whole graph as the user wrote them: source, target, weight.
+type Edges = Vec<(u64, u64, f32)>;
+
+struct World {
+    parts: Vec<Arc<Part>>,
+    owner: Vec<u32>,
+    edges: Edges,
+    _folder: TempDir,
+}
+
+/// A graph with weights and repeated edges, cut at random.
+fn world(nodes: u64, count: u64, parts: u32, seed: u64) -> World {
+    let options =
+        SbmOptions { nodes, edges: 4 * nodes, features: 3, classes: 2, seed, ..SbmOptions::default() };
+    let like = sbm::generate(&options, &Silent).unwrap();
+    let key = Key::new(seed, Purpose::Generate);
+    let end = |place: u64| key.bits(place) % nodes;
+    let edges: Edges = (0..count)
+        .map(|edge| (end(3 * edge), end(3 * edge + 1), key.unit(3 * edge + 2) as f32 + 0.5))
+        .collect();
+    let chunk = EdgeChunk {
+        sources: edges.iter().map(|edge| edge.0).collect(),
+        targets: edges.iter().map(|edge| edge.1).collect(),
+        weights: edges.iter().map(|edge| edge.2).collect(),
+        ..EdgeChunk::default()
+    };
+    let mut dataset = Dataset {
+        edges: Box::new(MemoryEdges::new(chunk, 0)),
+        edge_columns: EdgeColumns { weighted: true, ..EdgeColumns::default() },
+        undirected: false,
+        ..like
+    };
+    let owner: Vec<u32> = (0..nodes).map(|node| (key.with(7).bits(node) % u64::from(parts)) as u32).collect();
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("store");
+    let assignment = Assignment { parts, part_of: owner.clone() };
+    store::write(&mut dataset, &assignment, &Meta::default(), &out, &Silent).unwrap();
+    let store = Store::open(&out).unwrap();
+    let parts = (0..parts).map(|id| Arc::new(store.part(PartId(id)).unwrap())).collect();
+    World { parts, owner, edges, _folder: folder }
+}
+
+impl World {
+    /// What the owners say of these nodes.
+    fn guests(&self, ids: Vec<u64>, lists: bool) -> Guests {
+        let mut guests = Guests { ids, ..Guests::default() };
+        let mut told = GuestLists::default();
+        for &id in &guests.ids {
+            let part = self.parts.iter().find(|part| part.range().contains(&id)).unwrap();
+            let row = (id - part.range().start) as usize;
+            guests.originals.push(part.original()[row]);
+            guests.degrees.push(part.weighted_degree(row));
+            let PartFeatures::Dense { width, values } = part.features() else { panic!("dense") };
+            guests.values.extend_from_slice(&values[row * width..][..width]);
+            let list = part.offsets()[row] as usize..part.offsets()[row + 1] as usize;
+            told.counts.push(list.len() as u32);
+            for position in list.clone() {
+                let edge = part.order().map_or(position, |order| list.start + order[position] as usize);
+                told.sources.push(part.global(part.sources()[edge]));
+                told.weights.push(part.weights().unwrap()[edge]);
+            }
+        }
+        guests.lists = lists.then_some(told);
+        guests
+    }
+
+    fn original(&self, id: u64) -> u64 {
+        let part = self.parts.iter().find(|part| part.range().contains(&id)).unwrap();
+        part.original()[(id - part.range().start) as usize]
+    }
+}
+
+/// In-edges of every node of an island, by original ids.
+fn lists(island: &Island) -> BTreeMap<u64, Vec<(u64, u32)>> {
+    let part = &island.part;
+    let list = |row: usize| {
+        let edges = part.offsets()[row] as usize..part.offsets()[row + 1] as usize;
+        let mut found: Vec<(u64, u32)> = edges
+            .map(|e| (part.original()[part.sources()[e] as usize], part.weights().unwrap()[e].to_bits()))
+            .collect();
+        found.sort_unstable();
+        found
+    };
+    (0..part.owned()).map(|row| (part.original()[row], list(row))).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    #[test]
+    fn an_island_has_all_its_nodes_and_every_edge_between_them(
+        nodes in 6u64..60, count in 0u64..300, parts in 2u32..6, chosen in 1usize..4, hops in 0usize..3, seed in any::<u64>(),
+    ) {
+        let world = world(nodes, count, parts, seed);
+        let chosen = chosen.min(parts as usize);
+        let own = world.parts[..chosen].to_vec();
+        let mut waves: Vec<Guests> = Vec::new();
+        let mut next = if hops > 0 { Island::around(&own) } else { Vec::new() };
+        for hop in 1..=hops {
+            let wave = world.guests(next, hop < hops);
+            let inside = |id: &u64| own.iter().any(|part| part.range().contains(id));
+            let sources: BTreeSet<u64> = wave.lists.iter().flat_map(|lists| lists.sources.iter().copied()).collect();
+            let known = |id: &u64| inside(id) || waves.iter().chain([&wave]).any(|wave| wave.ids.contains(id));
+            next = sources.into_iter().filter(|id| !known(id)).collect();
+            waves.push(wave);
+        }
+        let island = Island::build(&world.parts[0], &own, 1, &waves, true);
+
+        // Who is there, and who of them hears of others.
+        let hearing: BTreeSet<u64> = (0..nodes).filter(|&node| (world.owner[node as usize] as usize) < chosen)
+            .chain(waves.iter().filter(|wave| wave.lists.is_some()).flat_map(|wave| wave.originals.clone())).collect();
+        let there: BTreeSet<u64> = hearing.iter().copied().chain(waves.iter().flat_map(|w| w.originals.clone())).collect();
+        prop_assert_eq!(island.part.original().to_vec(), there.iter().copied().collect::<Vec<_>>());
+        let mut expected: BTreeMap<u64, Vec<(u64, u32)>> = there.iter().map(|&node| (node, Vec::new())).collect();
+        for &(source, target, weight) in &world.edges {
+            if hearing.contains(&target) && there.contains(&source) {
+                expected.get_mut(&target).unwrap().push((source, weight.to_bits()));
+            }
+        }
+        expected.values_mut().for_each(|list| list.sort_unstable());
+        prop_assert_eq!(lists(&island), expected);
+        let sorted = |list: &[u64]| island.part.sources()[list[0] as usize..list[1] as usize].is_sorted();
+        prop_assert!(island.part.offsets().windows(2).all(sorted), "lists ascend");
+
+        // What is known of its rows.
+        let degree = |node: u64| world.edges.iter().filter(move |edge| edge.1 == node);
+        for (row, &node) in island.part.original().iter().enumerate() {
+            prop_assert_eq!(world.original(island.globals[row]), node);
+            let weight: f32 = degree(node).map(|edge| edge.2).sum();
+            prop_assert!((island.degrees[row] - weight).abs() < 1e-4);
+            if hearing.contains(&node) {
+                prop_assert_eq!(island.in_edges[row] as usize, degree(node).count());
+                let here = island.part.offsets()[row + 1] - island.part.offsets()[row];
+                let share = if degree(node).count() == 0 { 1.0 } else { here as f32 / degree(node).count() as f32 };
+                prop_assert_eq!(island.coverage(row as u32), share);
+            }
+        }
+        check_columns(&world, &island, chosen);
+    }
+}
+
+/// Features and labels are those of the nodes, and targets are those of the first part.
+fn check_columns(world: &World, island: &Island, chosen: usize) {
+    let PartFeatures::Dense { width, values } = island.part.features() else { panic!("dense") };
+    let PartLabels::Classes(labels) = island.part.labels() else { panic!("classes") };
+    for (row, &global) in island.globals.iter().enumerate() {
+        let part = world.parts.iter().find(|part| part.range().contains(&global)).unwrap();
+        let at = (global - part.range().start) as usize;
+        let PartFeatures::Dense { values: stored, .. } = part.features() else { panic!("dense") };
+        assert_eq!(values[row * width..][..width], stored[at * width..][..width]);
+        let PartLabels::Classes(classes) = part.labels() else { panic!("classes") };
+        assert_eq!(labels[row], if part.id().index() < chosen { classes[at] } else { -1 });
+    }
+    let first = &world.parts[0];
+    let targets: BTreeSet<u64> = first.train().iter().map(|&row| first.original()[row as usize]).collect();
+    let found = island.part.train().iter().map(|&row| island.part.original()[row as usize]);
+    assert_eq!(found.collect::<BTreeSet<_>>(), targets);
+}
+
+#[test]
+fn after_a_full_sweep_every_edge_has_been_on_some_island() {
+    let world = world(80, 900, 5, 3);
+    let mut met: Vec<(u64, u64)> = Vec::new();
+    for base in 0..5 {
+        for other in (0..5).filter(|&other| other != base) {
+            let pair = [Arc::clone(&world.parts[base]), Arc::clone(&world.parts[other])];
+            let island = Island::build(&world.parts[0], &pair, 1, &[], true);
+            for (target, list) in lists(&island) {
+                met.extend(list.into_iter().map(|(source, _)| (source, target)));
+            }
+        }
+    }
+    let met: BTreeSet<(u64, u64)> = met.into_iter().collect();
+    assert!(world.edges.iter().all(|&(source, target, _)| met.contains(&(source, target))));
+}
+
+#[test]
+fn the_island_of_the_only_part_is_that_part_and_one_of_nothing_is_empty() {
+    let world = world(40, 200, 1, 9);
+    let part = &world.parts[0];
+    let island = Island::build(part, &world.parts, 1, &[], true);
+    assert_eq!(island.part.original(), part.original());
+    assert_eq!(island.part.offsets(), part.offsets());
+    assert_eq!(island.part.sources(), part.sources());
+    assert_eq!(island.part.train(), part.train());
+    assert_eq!(island.part.features(), part.features());
+    let nothing = Island::build(part, &[], 0, &[], true);
+    assert_eq!((nothing.part.owned(), nothing.part.edges(), nothing.part.train().len()), (0, 0, 0));
+}
