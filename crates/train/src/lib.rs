@@ -30,6 +30,7 @@ pub mod strategy;
 pub mod metric;
 pub mod evaluate;
 pub mod evaluate_links;
+pub mod cost;
 pub mod memory;
 pub mod stopping;
 pub mod checkpoint;

@@ -229,7 +229,8 @@ fn labelled_training_rows(part: &Part) -> Vec<u32> {
     part.train().iter().copied().filter(labelled).collect()
 }
 
-fn model_shape(config: &RunConfig, input: usize, output: usize) -> ModelShape {
+/// The shape of the model that `config` asks for, with so many numbers per input row and per output row.
+pub fn model_shape(config: &RunConfig, input: usize, output: usize) -> ModelShape {
     let model = &config.model;
     ModelShape {
         input,
