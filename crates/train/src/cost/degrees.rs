@@ -76,6 +76,14 @@ impl Degrees {
             Some(fanout) => degree.min(fanout),
         }
     }
+
+    /// Chance that none of the edges of a node whose group has this `degree` is among a `share` of all edges.
+    pub fn missed(&self, degree: f64, share: f64) -> f64 {
+        match self.spread {
+            true => (-degree * share).exp(),
+            false => (1.0 - share).max(0.0).powf(degree),
+        }
+    }
 }
 
 /// The mean of a Poisson number with this `mean` where it is below `limit`, and of `limit` where it is not: the sum of

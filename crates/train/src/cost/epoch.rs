@@ -6,7 +6,7 @@
 
 use super::graph::GraphFacts;
 use super::net::Net;
-use super::rows::{Drawn, Ground, Hop, draw};
+use super::rows::{Drawn, Ground, Hop, draw, draw_all};
 use super::shape::{Batch, Computes, Island, Shape};
 use crate::run::RunConfig;
 
@@ -58,24 +58,22 @@ impl Epoch {
         match shape.computes {
             Computes::Shared(_) => shared(facts, net, shape),
             Computes::Own => {
-                let (parts, share) = (f64::from(facts.parts), facts.train / f64::from(facts.parts));
-                let drawn = draw(&facts.degrees, &open_ground(facts), share.min(batch(config)), &fanouts);
-                let layers = layers(&drawn.hops, 1.0);
-                let steps = (share / batch(config)).ceil();
-                Self { ranks: parts, steps, layers, drawn: Some(drawn), island: None }
+                let (ranks, most) = (f64::from(facts.parts), config.train.batch_size as f64);
+                let (drawn, steps) =
+                    draw_all(&facts.degrees, &open_ground(facts), facts.train / ranks, most, &fanouts);
+                Self { ranks, steps, layers: layers(&drawn.hops, 1.0), drawn: Some(drawn), island: None }
             }
             Computes::Isolated(island) => {
                 let ground = fenced_ground(facts, island);
                 let share = facts.train * island.bases / f64::from(facts.parts);
                 let per_epoch = f64::from(facts.parts) / (island.bases * ranks);
-                let (targets, fanouts, steps) = match shape.batch {
-                    Batch::Drawn => (share.min(batch(config)), fanouts, (share / batch(config)).ceil()),
-                    _ => (share, vec![-1; net.layers()], 1.0),
+                let (most, fanouts) = match shape.batch {
+                    Batch::Drawn => (config.train.batch_size as f64, fanouts),
+                    _ => (share, vec![-1; net.layers()]),
                 };
-                let drawn = draw(&facts.degrees, &ground, targets, &fanouts);
+                let (drawn, steps) = draw_all(&facts.degrees, &ground, share, most, &fanouts);
                 let rows = IslandRows { per_epoch, ..island_rows(facts, island, &ground) };
-                let layers = layers(&drawn.hops, 1.0);
-                let steps = steps * per_epoch;
+                let (layers, steps) = (layers(&drawn.hops, 1.0), steps * per_epoch);
                 Self { ranks, steps, layers, drawn: Some(drawn), island: Some(rows) }
             }
         }
@@ -85,10 +83,6 @@ impl Epoch {
     pub fn inputs(&self) -> f64 {
         self.layers.first().map_or(0.0, |layer| layer.local + layer.halo)
     }
-}
-
-fn batch(config: &RunConfig) -> f64 {
-    config.train.batch_size as f64
 }
 
 /// One fan-out per layer, whatever the run file has.

@@ -89,7 +89,7 @@ impl GraphFacts {
         if others < 1.0 || border <= 0.0 {
             return 0.0;
         }
-        let met = |degree: f64| 1.0 - (-active * self.cut * degree / (others * border)).exp();
+        let met = |degree: f64| 1.0 - self.degrees.missed(degree, active * self.cut / (others * border));
         let groups = self.degrees.groups.iter();
         let share = border * others / (others + 1.0);
         groups.map(|group| share * group.nodes * met(group.degree)).sum()

@@ -1,7 +1,7 @@
 //! How many rows and edges does a batch have? Nodes that are met along several edges count once.
 //!
-//! `m` edges that begin at `n` nodes alike meet `n (1 - exp(-m / n))` of them. [`batch_rows`] does so for all nodes
-//! together. [`draw`] does so for every group of [`Degrees`], and apart for rows of the own part and of others: in
+//! `m` edges that begin at `n` nodes alike meet `n (1 - exp(-m / n))` of them. [`batch_rows`] counts so, all nodes
+//! together. [`draw`] counts so for every group of [`Degrees`], and apart for rows of the own part and of others: in
 //! graphs with heavy tails a few nodes are met again and again, and these are the ones that have most to draw from.
 
 use super::degrees::Degrees;
@@ -97,10 +97,12 @@ pub fn draw(degrees: &Degrees, ground: &Ground, targets: f64, fanouts: &[i64]) -
         let to_near = hop.edges * (1.0 - ground.leads_out) + hop.far_edges * ground.leads_in;
         let to_far = hop.edges * ground.leads_out + hop.far_edges * (1.0 - ground.leads_in);
         let border = if number == 0 { ground.border } else { 1.0 };
+        let far_share = (1.0 - ground.near) * border;
         for (at, group) in groups.iter().enumerate() {
-            let weight = group.nodes * group.degree / edges;
-            near[at] = met(near[at], ground.near * group.nodes, to_near * weight);
-            far[at] = met(far[at], (1.0 - ground.near) * border * group.nodes, to_far * weight);
+            let missed =
+                |drawn: f64, pool: f64| degrees.missed(group.degree, drawn / (pool * edges).max(1e-9));
+            near[at] = met(near[at], ground.near * group.nodes, missed(to_near, ground.near));
+            far[at] = met(far[at], far_share * group.nodes, missed(to_far, far_share));
         }
         hops.push(hop);
     }
@@ -109,9 +111,31 @@ pub fn draw(degrees: &Degrees, ground: &Ground, targets: f64, fanouts: &[i64]) -
     Drawn { hops, far: far.into_iter().zip(pools).collect() }
 }
 
-/// Nodes of a pool of `all` that are met, of which `before` had been, after so many more `edges`.
-fn met(before: f64, all: f64, edges: f64) -> f64 {
-    if all <= before { before } else { before + (all - before) * (1.0 - (-edges / all).exp()) }
+/// An average batch of an epoch that takes its `share` of targets `most` at a time, the rest at last; and how many batches
+/// that makes.
+pub fn draw_all(degrees: &Degrees, ground: &Ground, share: f64, most: f64, fanouts: &[i64]) -> (Drawn, f64) {
+    let steps = (share / most).ceil().max(1.0);
+    let mut drawn = draw(degrees, ground, share.min(most), fanouts);
+    if steps < 2.0 {
+        return (drawn, steps);
+    }
+    let rest = draw(degrees, ground, share - (steps - 1.0) * most, fanouts);
+    let mean = |whole: &mut f64, rest: f64| *whole += (rest - *whole) / steps;
+    for (whole, rest) in drawn.hops.iter_mut().zip(rest.hops) {
+        mean(&mut whole.near, rest.near);
+        mean(&mut whole.far, rest.far);
+        mean(&mut whole.edges, rest.edges);
+        mean(&mut whole.far_edges, rest.far_edges);
+    }
+    for (whole, rest) in drawn.far.iter_mut().zip(rest.far) {
+        mean(&mut whole.0, rest.0);
+    }
+    (drawn, steps)
+}
+
+/// Nodes of a pool of `all` that have been met, if `before` had been and each of the others is `missed` with this chance.
+fn met(before: f64, all: f64, missed: f64) -> f64 {
+    before + (all - before).max(0.0) * (1.0 - missed)
 }
 
 #[cfg(test)]
@@ -130,6 +154,16 @@ mod tests {
         assert!((all.hops[0].edges / 1e7 - 1.0).abs() < 1e-9);
         assert_eq!(batch_rows(10.0, 1e6, 10.0, &[3]), [10, 40]);
         assert_eq!(batch_rows(2e6, 1e6, 10.0, &[-1]), [1_000_000; 2]);
+    }
+
+    #[test]
+    fn the_last_batch_of_an_epoch_is_what_is_left() {
+        let degrees = Degrees::even(1e9, 1e10);
+        let (drawn, steps) = draw_all(&degrees, &Ground::WHOLE, 250.0, 100.0, &[3]);
+        assert_eq!(steps, 3.0);
+        assert!((steps * drawn.hops[0].near - 250.0).abs() < 1e-9, "{drawn:?}");
+        assert!((steps * drawn.hops[0].edges - 750.0).abs() < 10.0, "{drawn:?}");
+        assert_eq!(draw_all(&degrees, &Ground::WHOLE, 50.0, 100.0, &[3]).1, 1.0);
     }
 
     #[test]
