@@ -60,7 +60,7 @@ fn forecast(store: &Store, config: &RunConfig) -> Forecast {
     let cluster =
         Cluster { workers: 1, cores: 2, memory_bytes: u64::MAX, network_bytes: 125e6, disk_bytes: 500e6 };
     let question = Question { facts: &facts, config, cluster: &cluster, rates: &rates };
-    question.named(&config.strategy.name).unwrap().unwrap()
+    question.named(&config.strategy.name).unwrap()
 }
 
 /// 4,000 nodes in 4 parts.
@@ -71,7 +71,6 @@ fn store(method: &str) -> TempStore {
 #[track_caller]
 fn near(what: &str, predicted: f64, measured: f64, tolerance: f64) {
     let off = predicted / measured.max(1.0) - 1.0;
-    println!("{what}: predicted {predicted}, measured {measured}, off by {:+.1} %", 100.0 * off);
     assert!(off.abs() <= tolerance, "{what}: predicted {predicted}, measured {measured}");
 }
 

@@ -47,6 +47,8 @@ pub struct IslandRows {
     pub halo: f64,
     /// Edges that may be used.
     pub edges: f64,
+    /// Share of the in-edges of its nodes that these are.
+    pub coverage: f64,
     /// How many of them a rank computes on in an epoch.
     pub per_epoch: f64,
 }
@@ -136,7 +138,9 @@ fn island_rows(facts: &GraphFacts, island: Island, ground: &Ground) -> IslandRow
     let reached = draw(&facts.degrees, ground, owned, &vec![-1; island.halo.max(1) as usize]);
     let halo = reached.hops.last().map_or(0.0, |hop| hop.far);
     let edges = reached.hops.iter().rev().nth(1).map_or(0.0, Hop::all_edges);
-    IslandRows { owned, halo, edges, per_epoch: 1.0 }
+    let own = reached.hops.first().map_or(0.0, |hop| hop.edges);
+    let coverage = (own / (ground.near * facts.edges).max(1.0)).min(1.0);
+    IslandRows { owned, halo, edges, coverage, per_epoch: 1.0 }
 }
 
 /// Layers of hops from the targets outward, of which each of `ranks` ranks has its share.
@@ -219,6 +223,7 @@ mod tests {
         assert!((rows.owned - 16384.0).abs() < 1e-6 && rows.halo == 0.0, "{rows:?}");
         // Cut at random into 8 parts, 2 of which are there: a quarter of the edges of a quarter of the nodes.
         assert!((rows.edges / (2_097_152.0 / 16.0) - 1.0).abs() < 1e-6, "{rows:?}");
+        assert!((rows.coverage - 0.25).abs() < 1e-6, "{rows:?}");
         // 819 training nodes a part, 9 steps each, 4 parts a rank.
         assert_eq!((rows.per_epoch, strict.steps), (4.0, 36.0));
         let sdt = epoch("sdt", &[], 2.0).island.unwrap();

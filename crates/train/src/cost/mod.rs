@@ -28,10 +28,10 @@ pub use rates::{Cluster, Rates, Seconds};
 pub use shape::Shape;
 pub use work::Work;
 
-use crate::Result;
 use crate::event::{BytesSent, MemoryNeed};
 use crate::run::RunConfig;
 use crate::strategy::STRATEGIES;
+use crate::{Error, Result};
 use epoch::Epoch;
 use net::Net;
 use rates::Hidden;
@@ -50,6 +50,8 @@ pub struct Forecast {
     pub phases: u64,
     /// Steps of an epoch.
     pub steps: u64,
+    /// Share of the in-edges of a target that may be used: less than 1 on islands.
+    pub coverage: f64,
     /// Memory of a worker.
     pub memory: MemoryNeed,
     /// Memory of a worker that the system may use for files, and take back.
@@ -93,22 +95,26 @@ pub struct Question<'a> {
 impl Question<'_> {
     /// What every strategy of the table will cost.
     pub fn all(&self) -> Result<Vec<Forecast>> {
-        STRATEGIES.iter().map(|entry| self.named(entry.name)).filter_map(Result::transpose).collect()
+        STRATEGIES.iter().map(|entry| self.named(entry.name)).collect()
     }
 
-    /// What the strategy called `name` will cost, if that is known.
-    pub fn named(&self, name: &str) -> Result<Option<Forecast>> {
+    /// What the strategy called `name` will cost.
+    pub fn named(&self, name: &str) -> Result<Forecast> {
         let mut config = self.config.clone();
         config.strategy.name = name.to_owned();
         let parts = self.facts.parts;
-        let Some(shape) = Shape::of(name, &config, parts) else { return Ok(None) };
+        let shape = Shape::of(name, &config, parts).ok_or_else(|| Error::Unknown {
+            kind: "strategy",
+            name: name.to_owned(),
+            known: STRATEGIES.iter().map(|entry| entry.name).collect(),
+        })?;
         let entry = STRATEGIES.iter().find(|entry| entry.name == name);
         let refused = entry.and_then(|entry| (entry.check)(&config, parts).err()).map(|error| {
             let text = error.to_string();
             text.split("\n\n").next().unwrap_or_default().to_owned()
         });
         let forecast = self.of(&shape, &config)?;
-        Ok(Some(Forecast { refused: refused.or_else(|| self.shortage(&forecast)), ..forecast }))
+        Ok(Forecast { refused: refused.or_else(|| self.shortage(&forecast)), ..forecast })
     }
 
     /// What a strategy of this `shape` will cost. Where parts may take turns in memory and nobody said how many are there
@@ -156,6 +162,7 @@ impl Question<'_> {
             ranks: epoch.ranks as u64,
             phases: epoch.island.map_or(1, |island| island.per_epoch.ceil() as u64),
             steps: epoch.steps.ceil() as u64,
+            coverage: epoch.island.map_or(1.0, |island| island.coverage),
             memory,
             file_cache_bytes: memory::cached(facts, shape, &epoch, hosted) as u64,
             bytes_sent: wire.sent,
@@ -182,10 +189,17 @@ impl Question<'_> {
     }
 }
 
-/// The strategy to choose: of those that can run, the one with the shortest epoch.
+/// Islands that miss more of their edges than this are recommended only where nothing else can run.
+pub const LEAST_COVERAGE: f64 = 0.5;
+
+/// The strategy to choose: of those that can run and see most of the edges, the one with the shortest epoch.
 pub fn recommended(forecasts: &[Forecast]) -> Option<&Forecast> {
     let can = forecasts.iter().filter(|forecast| forecast.refused.is_none());
-    can.min_by(|a, b| a.seconds.total.total_cmp(&b.seconds.total))
+    let blind = |forecast: &Forecast| forecast.coverage < LEAST_COVERAGE;
+    let order = |a: &&Forecast, b: &&Forecast| {
+        blind(a).cmp(&blind(b)).then(a.seconds.total.total_cmp(&b.seconds.total))
+    };
+    can.min_by(order)
 }
 
 #[cfg(test)]
@@ -218,7 +232,7 @@ mod tests {
         let mini = forecasts.iter().find(|forecast| forecast.strategy == "mini").unwrap();
         assert!(mini.refused.as_deref().is_some_and(|why| why.contains("expected 1")), "{mini:?}");
         let best = recommended(&forecasts).unwrap();
-        let others = forecasts.iter().filter(|other| other.refused.is_none());
+        let others = forecasts.iter().filter(|other| other.refused.is_none() && other.coverage == 1.0);
         assert!(others.into_iter().all(|other| other.seconds.total >= best.seconds.total));
     }
 
@@ -232,9 +246,9 @@ mod tests {
 
     #[test]
     fn parts_take_turns_where_memory_is_short_and_are_then_read_in_every_epoch() {
-        let of = |cluster: &Cluster| ask(32, cluster, |question| question.named("grappa").unwrap().unwrap());
+        let of = |cluster: &Cluster| ask(32, cluster, |question| question.named("grappa").unwrap());
         let roomy = of(&CLUSTER);
-        assert_eq!((roomy.ranks, roomy.phases, roomy.disk_bytes), (32, 1, 0));
+        assert_eq!((roomy.ranks, roomy.phases), (32, 1));
         let short = of(&Cluster { memory_bytes: 75_000_000, ..CLUSTER });
         assert!(short.ranks < 32 && short.ranks.is_multiple_of(2), "{short:?}");
         assert_eq!(short.phases, 32 / short.ranks);
@@ -247,11 +261,11 @@ mod tests {
 
     #[test]
     fn between_switches_only_gradients_cross() {
-        let grappa = ask(8, &CLUSTER, |question| question.named("grappa").unwrap().unwrap());
+        let grappa = ask(8, &CLUSTER, |question| question.named("grappa").unwrap());
         let numbers = 32 * 64 + 64 + 64 * 16 + 16;
         assert_eq!(grappa.bytes_sent.gradients, grappa.steps * 2 * 7 * 4 * numbers);
-        assert_eq!(grappa.bytes_sent.embeddings + grappa.bytes_sent.control, 0);
-        let sdt = ask(8, &CLUSTER, |question| question.named("sdt").unwrap().unwrap());
+        assert_eq!(grappa.bytes_sent.total(), grappa.bytes_sent.gradients);
+        let sdt = ask(8, &CLUSTER, |question| question.named("sdt").unwrap());
         assert_eq!((sdt.bytes_sent.gradients, sdt.bytes_sent.weights), (0, 2 * 7 * 4 * numbers));
     }
 }

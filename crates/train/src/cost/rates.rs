@@ -29,13 +29,13 @@ pub struct Rates {
 impl Default for Rates {
     fn default() -> Self {
         Self {
-            drawn_edges: 8e6,
-            copied_bytes: 2e9,
-            gathered_bytes: 10e9,
-            flops: 60e9,
-            step_secs: 1e-3,
+            drawn_edges: 4e6,
+            copied_bytes: 8e9,
+            gathered_bytes: 7.5e9,
+            flops: 29e9,
+            step_secs: 1e-4,
             message_secs: 5e-6,
-            busy: 0.8,
+            busy: 0.9,
         }
     }
 }

@@ -184,31 +184,31 @@ fn island(name: &str, config: &RunConfig, parts: u32, shape: impl Fn(Batch, Comp
     let number = |key: &str| number(config, key);
     let count = f64::from(parts);
     let (several, bases, halo) = match name {
-        "grappa" => (2.0, 1.0, 0.0),
-        "sdt" => (1.0, 1.0, 1.0),
+        "grappa" => (2.0, 1.0, 0),
+        "sdt" => (1.0, 1.0, 1),
         _ => {
             let clusters = number("train.clusters").filter(|&n| n > 0.0).unwrap_or(1.0).min(count);
-            (clusters, clusters, 0.0)
+            (clusters, clusters, 0)
         }
     };
-    let sweep = number("residency.sweep_every").filter(|&every| every > 0.0);
     let even = (config.train.epochs as f64 / (count - 1.0).max(1.0)).max(1.0);
-    let switch_every = match name {
-        "grappa" => sweep.unwrap_or(even),
-        "cluster-gcn" => 1.0,
+    let switch_every = match (name, text(config, "residency.sweep_every").as_deref()) {
+        ("cluster-gcn", _) => 1.0,
         // A part comes back as it was.
-        _ => f64::INFINITY,
+        ("sdt", _) | (_, Some("never")) => f64::INFINITY,
+        (_, Some(every)) => every.parse().ok().filter(|&every| every > 0.0).unwrap_or(even),
+        (_, None) => even,
     };
-    let halo = match config.is_set("residency.halo") || name == "sdt" {
-        true => number("residency.halo").unwrap_or(halo),
-        false => halo,
-    };
-    let island = Island { parts: several.min(count), bases, halo: halo as u64, switch_every };
+    let written = |key: &str| text(config, key).filter(|_| config.is_set(key));
+    let halo = written("residency.halo").and_then(|hops| hops.parse().ok()).unwrap_or(halo);
+    // A base of its own, where it is joined with no other.
+    let alone = written("residency.mode").as_deref() == Some("all") && name == "grappa";
+    let several = if alone { 1.0 } else { several };
+    let island = Island { parts: several.min(count), bases, halo, switch_every };
     let global = name == "cluster-gcn" || text(config, "train.batch").as_deref() == Some("global");
     let batch = if global { Batch::Global } else { Batch::Drawn };
-    let agreement = match (name, text(config, "agree.method").filter(|_| config.is_set("agree.method"))) {
-        (_, Some(method)) if method == "average-models" => average(config),
-        ("sdt", None) => average(config),
+    let agreement = match (name, written("agree.method").as_deref()) {
+        (_, Some("average-models")) | ("sdt", None) => average(config),
         _ => Agreement::SumGradients,
     };
     let resident = number("residency.resident").unwrap_or(0.0) as u32;

@@ -53,10 +53,8 @@ pub fn wire(facts: &GraphFacts, net: &Net, shape: &Shape, epoch: &Epoch, config:
         Computes::Isolated(island) => {
             // Resident islands bring their halo when they switch; the others read it from disk.
             let rows = epoch.island.unwrap_or_default();
-            let resident = rows.per_epoch <= 1.0;
-            let switches = if resident { epoch.ranks / island.switch_every } else { 0.0 };
-            let swept = (island.parts - island.bases).max(0.0) * facts.owned() * facts.feature_bytes();
-            wire.sent.features += (switches * (rows.halo * facts.feature_bytes() + swept)) as u64;
+            let switches = if rows.per_epoch <= 1.0 { epoch.ranks / island.switch_every } else { 0.0 };
+            wire.sent.features += (switches * rows.halo * facts.feature_bytes()) as u64;
             waited = wire.sent.total() as f64;
         }
     }

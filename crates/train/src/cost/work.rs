@@ -4,7 +4,7 @@
 use super::epoch::Epoch;
 use super::graph::GraphFacts;
 use super::net::Net;
-use super::shape::{Agreement, Computes, Shape};
+use super::shape::{Agreement, Batch, Computes, Shape};
 use super::wire::Wire;
 use crate::boundary::Order;
 use serde::{Deserialize, Serialize};
@@ -54,7 +54,12 @@ pub fn work(facts: &GraphFacts, net: &Net, shape: &Shape, epoch: &Epoch, wire: &
         work.gathered_bytes += all * gathered * 4.0 * cost.width as f64;
     }
     if !shared {
-        work.drawn_edges = all * epoch.layers.iter().map(|layer| layer.edges).sum::<f64>();
+        let edges = all * epoch.layers.iter().map(|layer| layer.edges).sum::<f64>();
+        // Whole neighbourhoods are copied, not drawn.
+        match shape.batch {
+            Batch::Drawn => work.drawn_edges = edges,
+            _ => work.copied_bytes += 8.0 * edges,
+        }
         work.copied_bytes += all * epoch.inputs() * facts.feature_bytes();
     }
     work.copied_bytes += 2.0 * wire.sent.total() as f64;
@@ -66,16 +71,15 @@ pub fn work(facts: &GraphFacts, net: &Net, shape: &Shape, epoch: &Epoch, wire: &
 fn add_islands(work: &mut Work, facts: &GraphFacts, shape: &Shape, epoch: &Epoch) {
     let (Some(island), Some(rows)) = (shape.island(), epoch.island) else { return };
     let bytes = (rows.owned + rows.halo) * (facts.feature_bytes() + 28.0) + 4.0 * rows.edges;
-    let (copies, reads) = match rows.per_epoch > 1.0 {
-        true => (rows.per_epoch / visits(shape), true),
-        // Everything is there: only islands that change are made anew.
-        false => (1.0 / island.switch_every, false),
+    let (copies, parts, halo) = match rows.per_epoch > 1.0 {
+        true => (rows.per_epoch / visits(shape), island.parts, rows.halo),
+        // Everything is there: only islands that change are made anew, of parts that others have, too.
+        false if island.bases < island.parts => (1.0 / island.switch_every, island.parts - island.bases, 0.0),
+        false => (1.0 / island.switch_every, island.parts, 0.0),
     };
+    let files = parts * facts.store_bytes / f64::from(facts.parts) + halo * facts.feature_bytes();
     work.copied_bytes += epoch.ranks * copies * bytes;
-    if reads {
-        let files = island.parts * facts.store_bytes / f64::from(facts.parts);
-        work.disk_bytes += epoch.ranks * copies * (files + rows.halo * facts.feature_bytes());
-    }
+    work.disk_bytes += epoch.ranks * copies * files;
 }
 
 /// Epochs in a row for which a part stays in memory: those of a round, where models are averaged.

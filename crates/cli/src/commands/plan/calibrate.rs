@@ -87,8 +87,7 @@ impl Finished {
     fn forecast(&self, rates: &Rates) -> anyhow::Result<Forecast> {
         let facts = graph::of_store(&self.store)?;
         let question = Question { facts: &facts, config: &self.config, cluster: &self.cluster(), rates };
-        let name = &self.summary.strategy;
-        question.named(name)?.ok_or_else(|| Error::usage(format!("what `{name}` costs is not known")).into())
+        Ok(question.named(&self.summary.strategy)?)
     }
 
     /// What it did: as expected, but for what it counted itself.

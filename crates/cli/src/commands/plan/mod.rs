@@ -35,6 +35,9 @@ pub struct Args {
     /// Kind of layer (`archi list models`)
     #[arg(long, value_name = "NAME")]
     model: Option<String>,
+    /// Which strategies to plan for (`archi list strategies`); all when not given
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    strategies: Vec<String>,
     /// Give any key of the run file a value; may be repeated
     #[arg(long = "set", value_name = "SECTION.KEY=VALUE")]
     sets: Vec<String>,
@@ -160,6 +163,10 @@ fn plan(args: &Args, config: &RunConfig, rates: &Rates) -> anyhow::Result<report
         false => graph::of_path(Path::new(&config.data.path))?,
     };
     super::team::enough_parts(cluster.workers as usize, facts.parts as usize)?;
-    let forecasts = Question { facts: &facts, config, cluster: &cluster, rates }.all()?;
+    let question = Question { facts: &facts, config, cluster: &cluster, rates };
+    let forecasts = match args.strategies.is_empty() {
+        true => question.all()?,
+        false => args.strategies.iter().map(|name| question.named(name)).collect::<Result<_, _>>()?,
+    };
     Ok(report::Plan { model: config.model.name.clone(), facts, cluster, forecasts })
 }

@@ -59,8 +59,8 @@ fn heading(plan: &Plan) -> String {
 /// One line per strategy: an epoch, and what its seconds are made of.
 fn table(plan: &Plan) -> String {
     let mut table = Table::new([
-        "strategy", "memory", "parts", "steps", "sent", "read", "epoch", "draw", "copy", "gather", "dense",
-        "fixed", "wire", "disk",
+        "strategy", "memory", "parts", "edges", "steps", "sent", "read", "epoch", "draw", "copy", "gather",
+        "dense", "fixed", "wire", "disk",
     ]);
     for forecast in &plan.forecasts {
         let secs = &forecast.seconds;
@@ -74,6 +74,7 @@ fn table(plan: &Plan) -> String {
             name,
             units::bytes(forecast.memory.total_bytes),
             parts,
+            units::percent(forecast.coverage),
             units::count(forecast.steps),
             units::bytes(forecast.bytes_sent.total()),
             units::bytes(forecast.disk_bytes),
@@ -88,7 +89,7 @@ fn table(plan: &Plan) -> String {
         ]);
     }
     format!(
-        "{table}\nmemory: of a worker; parts: in memory at a time; sent, read: by all in an epoch; what overlaps counts \
+        "{table}\nmemory: of a worker; parts: in memory at a time; edges: of a target that it may use; sent, read: by all in an epoch; what overlaps counts \
          once in `epoch`"
     )
 }
@@ -116,6 +117,10 @@ fn verdict(plan: &Plan) -> String {
             best.ranks,
             units::bytes(best.file_cache_bytes)
         );
+    }
+    if best.coverage < 1.0 {
+        text +=
+            &format!("\n  its islands see {} of the in-edges of their nodes", units::percent(best.coverage));
     }
     text + "\n  an epoch of one strategy may teach more than one of another: compare steps too"
 }
