@@ -232,7 +232,8 @@ def readme():
     between(ROOT / "docs" / "mini-batches.md", "minibatch", minibatch(results / "minibatch.jsonl"))
     between(ROOT / "docs" / "boundaries.md", "boundaries", boundaries(results / "boundaries.jsonl"))
     between(ROOT / "docs" / "boundaries.md", "against", against(results / "against.jsonl"))
-    between(ROOT / "docs" / "scale.md", "scale", scale(results / "scale.jsonl"))
+    if (results / "scale.jsonl").exists():
+        between(ROOT / "docs" / "scale.md", "scale", scale(results / "scale.jsonl"))
 
 
 if __name__ == "__main__":

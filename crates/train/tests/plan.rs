@@ -1,5 +1,5 @@
 //! What a plan predicts beside what runs measure: bytes on the wire, edges drawn, memory stated.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 mod common;
 
@@ -106,6 +106,7 @@ fn full_sends_what_was_planned() {
 }
 
 /// Neighbours are met as often as expected, within 10 %: communities are not known to the plan.
+/// (5 % was tried first; features of all neighbours came out 8 % too few.)
 #[test]
 fn distdgl_sends_what_was_planned() {
     let plain = ["strategy.name=distdgl", "exchange.cache=0", "exchange.reuse=false", "train.batch_size=64"];

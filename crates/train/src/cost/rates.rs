@@ -1,7 +1,9 @@
 //! How fast is this kind of machine, and what do seconds follow from? One number for each kind of work.
 //!
-//! The defaults were fitted with `archi plan --calibrate` on the runs named in docs/scale.md (2 cores of an AMD EPYC).
-//! They are processor seconds of one core; a machine has as many as it computes with, and keeps a share of them busy.
+//! Of the defaults, `drawn_edges`, `gathered_bytes` and `flops` are fitted (rounded) to 12 runs on R-MAT graphs of scale 16 to
+//! 18, on 2 shared cores of an AMD EPYC (docs/scale.md). The others are chosen: in that fit `copied_bytes` and `step_secs`
+//! ended on their bounds, so the runs do not tell them; `busy` was 0.55 on a machine with other work; messages were not
+//! fitted apart. Rates are of one core; a machine has as many as it computes with, and keeps a share of them busy.
 
 use super::work::Work;
 use serde::{Deserialize, Serialize};

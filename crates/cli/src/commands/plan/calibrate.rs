@@ -20,7 +20,8 @@ pub struct Calibrated {
     pub runs: Vec<Compared>,
 }
 
-/// A run as predicted with the fitted rates, and as measured.
+/// A run as predicted with the rates that were there before, as measured, and as the fitted rates explain it. Only the
+/// first is a prediction: the fit has seen the run.
 #[derive(Serialize)]
 pub struct Compared {
     run: PathBuf,
@@ -32,6 +33,8 @@ pub struct Compared {
     measured_secs: f64,
     predicted_cpu_secs: f64,
     measured_cpu_secs: f64,
+    fitted_secs: f64,
+    fitted_cpu_secs: f64,
     predicted_bytes: u64,
     measured_bytes: u64,
     predicted_memory: u64,
@@ -55,7 +58,7 @@ pub fn calibrate(paths: &[PathBuf], prior: &Rates) -> anyhow::Result<Calibrated>
     let runs = paths.iter().map(|path| Finished::open(path)).collect::<anyhow::Result<Vec<_>>>()?;
     let measured = runs.iter().map(|run| run.measured(prior)).collect::<anyhow::Result<Vec<_>>>()?;
     let rates = fit(prior, &measured);
-    let runs = runs.iter().map(|run| run.compared(&rates)).collect::<anyhow::Result<Vec<_>>>()?;
+    let runs = runs.iter().map(|run| run.compared(prior, &rates)).collect::<anyhow::Result<Vec<_>>>()?;
     Ok(Calibrated { rates, runs })
 }
 
@@ -108,8 +111,9 @@ impl Finished {
         })
     }
 
-    fn compared(&self, rates: &Rates) -> anyhow::Result<Compared> {
-        let (forecast, summary) = (self.forecast(rates)?, &self.summary);
+    fn compared(&self, prior: &Rates, rates: &Rates) -> anyhow::Result<Compared> {
+        let (forecast, fitted) = (self.forecast(prior)?, self.forecast(rates)?);
+        let summary = &self.summary;
         Ok(Compared {
             run: self.path.clone(),
             strategy: summary.strategy.clone(),
@@ -118,7 +122,9 @@ impl Finished {
             edges: self.store.manifest().edges as f64,
             predicted_secs: forecast.seconds.total,
             measured_secs: summary.epoch_secs_median,
-            predicted_cpu_secs: rates.processor_secs(&forecast.work).iter().sum(),
+            predicted_cpu_secs: prior.processor_secs(&forecast.work).iter().sum(),
+            fitted_secs: fitted.seconds.total,
+            fitted_cpu_secs: rates.processor_secs(&fitted.work).iter().sum(),
             measured_cpu_secs: summary.epoch_cpu_secs_median,
             predicted_bytes: forecast.bytes_sent.total(),
             measured_bytes: self.sent as u64,
@@ -154,8 +160,10 @@ impl Calibrated {
             "dataset",
             "epoch",
             "predicted",
+            "fitted",
             "cpu",
             "predicted",
+            "fitted",
             "sent",
             "predicted",
             "memory",
@@ -168,8 +176,10 @@ impl Calibrated {
                 run.dataset.clone(),
                 units::seconds(run.measured_secs),
                 units::seconds(run.predicted_secs),
+                units::seconds(run.fitted_secs),
                 units::seconds(run.measured_cpu_secs),
                 units::seconds(run.predicted_cpu_secs),
+                units::seconds(run.fitted_cpu_secs),
                 units::bytes(run.measured_bytes),
                 units::bytes(run.predicted_bytes),
                 units::bytes(run.measured_memory),
@@ -179,7 +189,7 @@ impl Calibrated {
         let rates = &self.rates;
         let short = |rate: f64| units::short(rate as u64);
         format!(
-            "{table}\n\nrates of a core: {} edges drawn/s, {}/s copied, {}/s gathered, {} flop/s, {} a step, {} of the \
+            "{table}\npredicted: with the rates from before; fitted: with those below, which have seen these runs\n\nrates of a core: {} edges drawn/s, {}/s copied, {}/s gathered, {} flop/s, {} a step, {} of the \
              time busy (--json has all of them, for --rates)",
             short(rates.drawn_edges),
             units::bytes(rates.copied_bytes as u64),
