@@ -8,10 +8,12 @@
   table.py minibatch FILE         mini-batches beside DGL and DistDGL: time, sampling, memory, bytes
   table.py boundaries FILE        strategies that compute one batch together: time to accuracy, bytes, memory
   table.py against FILE           the same strategies: test score beside that of `full`
+  table.py scale FILE             epoch time against edges on R-MAT graphs: measured, predicted, fitted exponent
   table.py curve RUN RATE NAME FACTS   a record for `boundaries` from the folder of a run
   table.py readme                 writes them between the marks of README.md and of pages in docs
 """
 import json
+import math
 import re
 import statistics
 import sys
@@ -205,6 +207,38 @@ def islands(file):
     return rows
 
 
+def slope(points):
+    """The exponent b of y = a x^b through `points`, by least squares of the logarithms."""
+    logs = [(math.log(x), math.log(y)) for x, y in points]
+    x_mean, y_mean = (statistics.mean(column) for column in zip(*logs))
+    return sum((x - x_mean) * (y - y_mean) for x, y in logs) / sum((x - x_mean) ** 2 for x, _ in logs)
+
+
+def scale(file):
+    """One row per scale and strategy, medians over repetitions; below, the exponent of each strategy."""
+    rows = ["| scale | strategy | edges | epoch, s | predicted, s | CPU s | predicted, CPU s | sent, MB | predicted, MB | memory, MB | predicted, MB |",
+            "|---|---|---|---|---|---|---|---|---|---|---|"]
+    found = {}
+    for record in records(file):
+        found.setdefault((record["strategy"], record["scale"]), []).append(record)
+    points = {}
+    for (strategy, size), of_size in sorted(found.items()):
+        middle = lambda key: statistics.median(r[key] for r in of_size)
+        plans = [r["plan"] for r in of_size if r.get("plan")]
+        planned = lambda key, unit, form: form % (statistics.median(p[key] for p in plans) / unit) if plans else "-"
+        edges, cpu = middle("edges"), middle("epoch_cpu_secs_median")
+        points.setdefault(strategy, []).append((edges, cpu, middle("epoch_secs_median")))
+        rows.append(f"| {size} | {strategy} | {edges:,.0f} | {middle('epoch_secs_median'):.2f} | {planned('predicted_secs', 1, '%.2f')} "
+                    f"| {cpu:.2f} | {planned('predicted_cpu_secs', 1, '%.2f')} | {middle('epoch_bytes_sent') / 1e6:.1f} "
+                    f"| {planned('predicted_bytes', 1e6, '%.1f')} | {middle('peak_rss_bytes') / 1e6:.0f} | {planned('predicted_memory', 1e6, '%.0f')} |")
+    for strategy, of_strategy in points.items():
+        if len(of_strategy) > 1:
+            cpu, wall = (slope([(p[0], p[at]) for p in of_strategy]) for at in (1, 2))
+            rows += ["", f"`{strategy}`: epoch time grows as edges^{wall:.2f} (CPU seconds: edges^{cpu:.2f}), "
+                         f"from {min(of_strategy)[0]:,.0f} to {max(of_strategy)[0]:,.0f} edges."]
+    return rows
+
+
 def between(file, mark, rows):
     """Writes `rows` between the marks called `mark` of `file`."""
     text = file.read_text()
@@ -222,6 +256,8 @@ def readme():
     between(ROOT / "docs" / "mini-batches.md", "minibatch", minibatch(results / "minibatch.jsonl"))
     between(ROOT / "docs" / "boundaries.md", "boundaries", boundaries(results / "boundaries.jsonl"))
     between(ROOT / "docs" / "boundaries.md", "against", against(results / "against.jsonl"))
+    if (results / "scale.jsonl").exists():
+        between(ROOT / "docs" / "scale.md", "scale", scale(results / "scale.jsonl"))
 
 
 if __name__ == "__main__":
@@ -230,6 +266,7 @@ if __name__ == "__main__":
         readme()
     elif command in (tables := {"accuracy": accuracy, "speed": speed, "partition": partition, "exchange": exchange,
                                "minibatch": minibatch, "boundaries": boundaries, "against": against, "islands": islands,
+                               "scale": scale,
                                "curve": curve}):
         print("\n".join(tables[command](*rest)))
     else:

@@ -231,7 +231,7 @@ fn the_outputs_page_names_every_file_of_a_store() {
     }
 }
 
-const PAGES: [&str; 9] = [
+const PAGES: [&str; 10] = [
     "README.md",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
@@ -241,6 +241,7 @@ const PAGES: [&str; 9] = [
     "docs/partitioning.md",
     "docs/mini-batches.md",
     "docs/cluster.md",
+    "docs/scale.md",
 ];
 
 #[test]

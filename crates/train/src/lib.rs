@@ -34,6 +34,7 @@ pub mod metric;
 pub mod evaluate;
 pub mod evaluate_links;
 pub mod evaluate_turns;
+pub mod cost;
 pub mod memory;
 pub mod stopping;
 pub mod checkpoint;

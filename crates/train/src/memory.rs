@@ -8,9 +8,10 @@ mod islands;
 
 use crate::Result;
 use crate::boundary::Order;
+use crate::cost::held::{self, MPI, PROGRAM, Rows, Widths};
+use crate::cost::rows;
 use crate::event::MemoryNeed;
 use crate::island::Reach;
-use crate::model::Norm;
 use crate::ops::panel_bytes;
 use crate::tape::Input;
 use crate::view::Layout;
@@ -69,30 +70,35 @@ pub fn need(worker: &Worker, manifest: &Manifest, kept: u64, reach: Option<Reach
     Ok(need)
 }
 
-/// The MPI library of a process in a job, as measured with Open MPI 4.1 over shared memory and over TCP.
-const MPI: u64 = 44 << 20;
-
 /// What a rank needs memory for.
 const ITEMS: usize = 11;
 
-/// The program itself: code, stacks, thread pools, allocator.
-const PROGRAM: u64 = 16 << 20;
-
 fn graph(worker: &Worker) -> u64 {
     let layout = |layout: &Layout| {
-        let scales = 4 * (3 * layout.block.sources() + 2 * layout.block.targets);
-        layout.block.bytes() + 8 * layout.nodes.len() + scales
+        let block = &layout.block;
+        held::layout(block.bytes(), layout.nodes.len(), block.sources(), block.targets)
     };
     let layers: usize = worker.layers.iter().chain(worker.whole.first()).map(|l| layout(l)).sum();
-    // The mapped part: offsets, sources, ids, as far as they have been touched.
-    let mapped = 16 * worker.part.owned() + 4 * worker.part.edges() + 8 * worker.part.halo().len();
-    (layers + mapped) as u64
+    let part = &worker.part;
+    (layers + held::mapped(part.owned(), part.edges(), part.halo().len())) as u64
+}
+
+/// What the formulas want to know of the model.
+fn widths(worker: &Worker) -> Widths {
+    Widths { shape: worker.model.shape().clone(), attends: worker.model.keeps_transformed() }
+}
+
+/// Rows of a layer.
+fn rows_of(layout: &Layout) -> Rows {
+    let sent = layout.routes.send.iter().map(Vec::len).sum();
+    let block = &layout.block;
+    Rows { targets: block.targets, local: block.local, halo: block.halo, sent }
 }
 
 /// Weights with their gradients and moments, and what the exchange of gradients remembers.
 fn weights(worker: &Worker) -> u64 {
     let remembered: usize = worker.agreement.memory().iter().map(|(_, values)| 4 * values.len()).sum();
-    (16 * worker.tape.parameters.count() + remembered) as u64
+    (held::weights(worker.tape.parameters.count()) + remembered) as u64
 }
 
 fn features(worker: &Worker) -> u64 {
@@ -124,20 +130,9 @@ fn activations(worker: &Worker) -> u64 {
     if !worker.global_batch {
         return batch_activations(worker);
     }
-    let shape = worker.model.shape();
-    let normed = if shape.norm == Norm::None { 0 } else { 2 };
-    let layer = |(index, layout): (usize, &Arc<Layout>)| {
-        let width = head_width(worker, index);
-        let rows = 4 * layout.block.targets * width * (1 + normed);
-        if !worker.model.keeps_transformed() {
-            return rows;
-        }
-        // Attention keeps its transformed sources and its output before the activation; in backward each of 16
-        // fixed groups of sources sums the gradients of the targets' scores apart.
-        let heads = shape.layer(index).heads;
-        rows + 4 * (layout.block.sources() + layout.block.targets) * width + 64 * layout.block.targets * heads
-    };
-    worker.layers.iter().enumerate().map(layer).sum::<usize>() as u64
+    let widths = widths(worker);
+    let layers = worker.layers.iter().enumerate();
+    layers.map(|(index, layout)| widths.activations(index, &rows_of(layout))).sum::<usize>() as u64
 }
 
 /// Rows of the hops of an average batch, from the targets outward: what is drawn among `nodes` nodes, each met once.
@@ -147,13 +142,7 @@ fn batch_rows(worker: &Worker) -> Vec<usize> {
     let degree = part.edges() as f64 / part.owned().max(1) as f64;
     let ends = if worker.links.is_some() { 2 + config.negatives } else { 1 };
     let share = (worker.all_targets as f64 / worker.comm.size() as f64).min(config.batch_size as f64);
-    let mut rows = vec![(share * ends as f64).min(nodes)];
-    for &fanout in &config.fanouts {
-        let last = rows[rows.len() - 1];
-        let drawn = last * if fanout < 0 { degree } else { degree.min(fanout as f64) };
-        rows.push((last + (nodes - last).max(0.0) * (1.0 - (-drawn / nodes.max(1.0)).exp())).min(nodes));
-    }
-    rows.into_iter().map(|rows| rows.ceil() as usize).collect()
+    rows::batch_rows(share * ends as f64, nodes, degree, &config.fanouts)
 }
 
 /// Batches that are drawn ahead and the one that is computed: input rows, edges both ways, and the maps of those in the
@@ -172,7 +161,7 @@ fn drawn_batches(worker: &Worker) -> u64 {
     let inputs = rows.last().copied().unwrap_or(0);
     let flight = worker.config.train.prefetch + 1;
     let last = inputs * usize::from(worker.comm.size() > 1 && worker.config.exchange.reuse);
-    (flight * (4 * inputs * (width + 6) + 24 * edges + 8 * part.rows()) + 4 * last * (width + 8)) as u64
+    (held::batches(flight, inputs, width, edges, part.rows()) + held::kept_rows(last, width)) as u64
 }
 
 /// The hot rows of other parts that are kept: the budget of `exchange.cache`.
@@ -180,35 +169,18 @@ fn cached_rows(worker: &Worker) -> u64 {
     if worker.global_batch {
         return 0;
     }
-    let kept = (worker.config.exchange.cache * worker.part.halo().len() as f64).round() as u64;
-    4 * kept * (crate::feature::width(&worker.part) as u64 + 8)
+    let kept = (worker.config.exchange.cache * worker.part.halo().len() as f64).round() as usize;
+    held::kept_rows(kept, crate::feature::width(&worker.part)) as u64
 }
 
 /// Rows of a step that draws its batch, or of an evaluation, whichever are more: they are not held together.
 fn batch_activations(worker: &Worker) -> u64 {
-    let shape = worker.model.shape();
-    let widest =
-        (0..shape.layers).map(|index| head_width(worker, index).max(shape.layer(index).input)).skip(1).max();
-    let whole = worker.part.rows() * widest.unwrap_or_else(|| head_width(worker, 0));
-    step_activations(worker).max(3 * 4 * whole as u64)
+    widths(worker).batch_activations(&batch_rows(worker), worker.part.rows()) as u64
 }
 
 /// Rows of a step that draws its batch.
 fn step_activations(worker: &Worker) -> u64 {
-    let (rows, shape) = (batch_rows(worker), worker.model.shape());
-    let normed = if shape.norm == Norm::None { 0 } else { 2 };
-    let layer = |index: usize| {
-        let (sources, targets) = (rows[rows.len() - 1 - index], rows[rows.len() - 2 - index]);
-        let width = head_width(worker, index);
-        // An output with its gradient, and what was aggregated; attention transforms its sources.
-        let inner = if worker.model.keeps_transformed() {
-            2 * sources * width
-        } else {
-            targets * shape.layer(index).input
-        };
-        4 * (targets * width * (2 + normed) + inner)
-    };
-    (0..shape.layers).map(layer).sum::<usize>() as u64
+    widths(worker).step_activations(&batch_rows(worker)) as u64
 }
 
 /// Buffers in use at the widest point of a step or of an evaluation, beyond what is kept: the gradient that a layer
@@ -217,32 +189,22 @@ fn widest(worker: &Worker) -> u64 {
     if !worker.global_batch {
         return 0;
     }
-    let attends = worker.model.keeps_transformed();
-    let layer = |(index, layout): (usize, &Arc<Layout>)| {
-        let (read, written) = (head_width(worker, index), worker.model.shape().layer(index).input);
-        let output = layout.block.targets * read;
-        let input = match (attends, index) {
-            (true, _) => layout.block.sources() * read,
-            (false, 0) => 0,
-            (false, _) => layout.block.sources() * read.max(written),
-        };
-        4 * (output + input)
+    widest_layer(worker, Widths::gradients)
+}
+
+/// The most that a layer of a step or of an evaluation takes.
+fn widest_layer(worker: &Worker, bytes: fn(&Widths, usize, &Rows) -> usize) -> u64 {
+    let widths = widths(worker);
+    let layers = |layers: &[Arc<Layout>]| {
+        let each = layers.iter().enumerate().map(|(index, layout)| bytes(&widths, index, &rows_of(layout)));
+        each.max().unwrap_or(0)
     };
-    let step = worker.layers.iter().enumerate().map(layer);
-    let whole = worker.whole.iter().enumerate().map(layer);
-    step.chain(whole).max().unwrap_or(0) as u64
+    layers(&worker.layers).max(layers(&worker.whole)) as u64
 }
 
 /// Rows on their way to and from other ranks, in the widest layer of a step or an evaluation.
 fn exchange(worker: &Worker) -> u64 {
-    let layer = |(index, layout): (usize, &Arc<Layout>)| {
-        let sent: usize = layout.routes.send.iter().map(Vec::len).sum();
-        let shape = worker.model.shape().layer(index);
-        4 * (sent + 2 * layout.block.halo) * head_width(worker, index).max(shape.input)
-    };
-    let step = worker.layers.iter().enumerate().map(layer);
-    let whole = worker.whole.iter().enumerate().map(layer);
-    step.chain(whole).max().unwrap_or(0) as u64
+    widest_layer(worker, Widths::exchange)
 }
 
 /// The panel of columns that a gather packs.
@@ -255,7 +217,7 @@ fn scratch(worker: &Worker) -> u64 {
 pub fn aggregated(worker: &Worker, index: usize, order: Order) -> (usize, usize) {
     let shape = worker.model.shape().layer(index);
     if worker.model.keeps_transformed() {
-        return (head_width(worker, index), shape.heads);
+        return (widths(worker).head_width(index), shape.heads);
     }
     let narrower = shape.output < shape.input;
     let width = match order {
@@ -265,10 +227,4 @@ pub fn aggregated(worker: &Worker, index: usize, order: Order) -> (usize, usize)
         _ => shape.input,
     };
     (width, 0)
-}
-
-/// Numbers per row that a layer computes: all its heads.
-fn head_width(worker: &Worker, index: usize) -> usize {
-    let shape = worker.model.shape().layer(index);
-    if shape.concat || !worker.model.keeps_transformed() { shape.output } else { shape.output * shape.heads }
 }

@@ -318,7 +318,8 @@ fn build_model(
     Ok(Model::build_beside(entry, shape, config.train.seed, others))
 }
 
-fn model_shape(config: &RunConfig, input: usize, output: usize) -> ModelShape {
+/// The shape of the model that `config` asks for, with so many numbers per input row and per output row.
+pub fn model_shape(config: &RunConfig, input: usize, output: usize) -> ModelShape {
     let model = &config.model;
     ModelShape {
         input,

@@ -8,6 +8,7 @@ mod convert;
 mod partition;
 mod inspect;
 mod verify;
+mod plan;
 mod train;
 mod resume;
 mod evaluate;
@@ -74,6 +75,8 @@ pub enum Command {
     Inspect(inspect::Args),
     /// Recompute the checksums and invariants of a store
     Verify(verify::Args),
+    /// Say what every strategy would cost: memory, bytes and seconds of an epoch
+    Plan(plan::Args),
     /// Train a model
     Train(train::Args),
     /// Continue an interrupted run to the end
@@ -97,6 +100,7 @@ impl Command {
             Self::Partition(args) => partition::run(args),
             Self::Inspect(args) => inspect::run(args),
             Self::Verify(args) => verify::run(args),
+            Self::Plan(args) => plan::run(args),
             Self::Train(args) => train::run(args),
             Self::Resume(args) => resume::run(args),
             Self::Evaluate(args) => evaluate::run(args),

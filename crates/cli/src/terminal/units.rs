@@ -76,6 +76,19 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
     Ok((number * base.powi(power as i32)) as u64)
 }
 
+/// The bytes per second that `1gbit`, `100 Mbit/s`, `125MB/s` or `1e9` stands for.
+pub fn parse_rate(text: &str) -> Result<f64, String> {
+    let wrong = || format!("expected a rate such as `1gbit` or `125MB/s`, found `{text}`");
+    let lower = text.trim().to_lowercase();
+    let lower = lower.strip_suffix("/s").unwrap_or(&lower);
+    let (number, bits) = match lower.strip_suffix("bits").or_else(|| lower.strip_suffix("bit")) {
+        Some(number) => (number, 8.0),
+        None => (lower, 1.0),
+    };
+    let bytes = parse_bytes(number).map_err(|_| wrong())?;
+    if bytes == 0 { Err(wrong()) } else { Ok(bytes as f64 / bits) }
+}
+
 /// `8.4 ms`, `0.21 s`, `3 min 12 s`
 pub fn seconds(secs: f64) -> String {
     if secs < 0.09995 {
@@ -87,7 +100,8 @@ pub fn seconds(secs: f64) -> String {
     let whole = secs.round() as u64;
     match whole / 3600 {
         0 => format!("{} min {} s", whole / 60, whole % 60),
-        hours => format!("{hours} h {} min", whole % 3600 / 60),
+        hours @ ..100 => format!("{hours} h {} min", whole % 3600 / 60),
+        hours => format!("{} d {} h", hours / 24, hours % 24),
     }
 }
 
@@ -160,6 +174,15 @@ mod tests {
         assert_eq!(read, [8_000_000_000, 8_000_000_000, 1_500_000, 2 << 30, 4096, 10_000, 7]);
         for wrong in ["", "G", "8X", "-1", "eight", "1.2.3M", "8 G G"] {
             assert!(parse_bytes(wrong).unwrap_err().contains("8G"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn rates_are_read_in_bits_or_bytes() {
+        let read = ["1gbit", "100 Mbit/s", "125MB/s", "8bit", "2G"].map(|text| parse_rate(text).unwrap());
+        assert_eq!(read, [125e6, 12.5e6, 125e6, 1.0, 2e9]);
+        for wrong in ["", "fast", "1gbut", "0", "-1mbit"] {
+            assert!(parse_rate(wrong).unwrap_err().contains("1gbit"), "{wrong}");
         }
     }
 

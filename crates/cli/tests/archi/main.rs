@@ -5,6 +5,7 @@ mod bench;
 mod words;
 mod data;
 mod partitions;
+mod plans;
 mod mistakes;
 mod runs;
 mod links;

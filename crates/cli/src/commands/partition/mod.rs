@@ -1,6 +1,6 @@
 //! `archi partition`: a dataset becomes a store, or is cut for the sake of the figures.
 
-mod parts;
+pub mod parts;
 mod report;
 
 pub use report::Figures;

@@ -77,7 +77,7 @@ fn explain(auto: &Auto) -> String {
 }
 
 /// Bytes of memory that this machine has free, or that this process may use if that is less.
-fn available() -> Result<u64> {
+pub fn available() -> Result<u64> {
     let file = "/proc/meminfo";
     let text = std::fs::read_to_string(file).map_err(Error::io("read", file))?;
     let limit = std::fs::read_to_string("/sys/fs/cgroup/memory.max").ok();
