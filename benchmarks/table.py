@@ -8,6 +8,8 @@
   table.py minibatch FILE         mini-batches beside DGL and DistDGL: time, sampling, memory, bytes
   table.py boundaries FILE        strategies that compute one batch together: time to accuracy, bytes, memory
   table.py against FILE           the same strategies: test score beside that of `full`
+  table.py islands FILE           strategies that train on islands: test score beside that of `distdgl`
+  table.py outofcore FILE         a graph larger than memory: epoch time under a limit beside that in memory
   table.py scale FILE             epoch time against edges on R-MAT graphs: measured, predicted, fitted exponent
   table.py curve RUN RATE NAME FACTS   a record for `boundaries` from the folder of a run
   table.py readme                 writes them between the marks of README.md and of pages in docs
@@ -207,6 +209,26 @@ def islands(file):
     return rows
 
 
+def outofcore(file):
+    """One row per way: medians over repetitions."""
+    rows = ["| run | runs | epoch, s | nodes/s | making islands, s | read from disk, GB | GB/s | peak memory, MB | stated, MB | limit, MB |",
+            "|---|---|---|---|---|---|---|---|---|---|"]
+    found = {}
+    for record in records(file):
+        found.setdefault(record["name"], []).append(record)
+    for name, of_name in found.items():
+        middle = lambda key: statistics.median(r[key] for r in of_name)
+        spread = f"{middle('epoch_secs'):.1f} ({min(r['epoch_secs'] for r in of_name):.1f}-{max(r['epoch_secs'] for r in of_name):.1f})"
+        limit = f"{middle('limit_bytes') / 1e6:.0f}" if name == "limited" else "-"
+        rows.append(f"| {name} | {len(of_name)} | {spread} | {middle('train_nodes') / middle('epoch_secs'):,.0f} | {middle('landing_secs'):.1f} "
+                    f"| {middle('read_bytes') / 1e9:.1f} | {middle('read_bytes') / 1e9 / middle('epoch_secs'):.2f} "
+                    f"| {middle('peak_rss_bytes') / 1e6:.0f} | {middle('stated_bytes') / 1e6:.0f} | {limit} |")
+    if {"limited", "in-memory"} <= set(found):
+        secs = {name: statistics.median(r["epoch_secs"] for r in of_name) for name, of_name in found.items()}
+        rows += ["", f"Throughput under the limit: {secs['in-memory'] / secs['limited']:.2f} of that in memory."]
+    return rows
+
+
 def slope(points):
     """The exponent b of y = a x^b through `points`, by least squares of the logarithms."""
     logs = [(math.log(x), math.log(y)) for x, y in points]
@@ -256,8 +278,9 @@ def readme():
     between(ROOT / "docs" / "mini-batches.md", "minibatch", minibatch(results / "minibatch.jsonl"))
     between(ROOT / "docs" / "boundaries.md", "boundaries", boundaries(results / "boundaries.jsonl"))
     between(ROOT / "docs" / "boundaries.md", "against", against(results / "against.jsonl"))
-    if (results / "scale.jsonl").exists():
-        between(ROOT / "docs" / "scale.md", "scale", scale(results / "scale.jsonl"))
+    between(ROOT / "docs" / "islands.md", "islands", islands(results / "islands.jsonl"))
+    between(ROOT / "docs" / "islands.md", "outofcore", outofcore(results / "outofcore.jsonl"))
+    between(ROOT / "docs" / "scale.md", "scale", scale(results / "scale.jsonl"))
 
 
 if __name__ == "__main__":
@@ -266,8 +289,7 @@ if __name__ == "__main__":
         readme()
     elif command in (tables := {"accuracy": accuracy, "speed": speed, "partition": partition, "exchange": exchange,
                                "minibatch": minibatch, "boundaries": boundaries, "against": against, "islands": islands,
-                               "scale": scale,
-                               "curve": curve}):
+                               "scale": scale, "outofcore": outofcore, "curve": curve}):
         print("\n".join(tables[command](*rest)))
     else:
         sys.exit(__doc__)

@@ -56,6 +56,18 @@ impl<T: Pod> Array<T> {
         }
     }
 
+    /// Maps the pages of these elements at once, which costs less than one by one when they are first used.
+    pub fn populate(&self, range: Range<usize>) {
+        #[cfg(target_os = "linux")]
+        if let Self::Mapped(MappedArray { map, offset, in_file: true, .. }) = self
+            && !range.is_empty()
+        {
+            let (start, bytes) = (*offset + range.start * size_of::<T>(), range.len() * size_of::<T>());
+            // Advice only: a system that does not take it maps them later.
+            let _ = map.advise_range(Advice::PopulateRead, start, bytes);
+        }
+    }
+
     /// Asks the system to read the pages of a file ahead of their use.
     pub fn expect(&self) {
         if let Self::Mapped(MappedArray { map, offset, bytes, in_file: true, .. }) = self

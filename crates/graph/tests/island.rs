@@ -121,7 +121,7 @@ proptest! {
             next = sources.into_iter().filter(|id| !known(id)).collect();
             waves.push(wave);
         }
-        let island = Island::build(&world.parts[0], &own, 1, &waves, true);
+        let island = Island::build(&world.parts[0], &own, 1, &waves, Some(Vec::new()));
 
         // Who is there, and who of them hears of others.
         let hearing: BTreeSet<u64> = (0..nodes).filter(|&node| (world.owner[node as usize] as usize) < chosen)
@@ -181,7 +181,7 @@ fn after_a_full_sweep_every_edge_has_been_on_some_island() {
     for base in 0..5 {
         for other in (0..5).filter(|&other| other != base) {
             let pair = [Arc::clone(&world.parts[base]), Arc::clone(&world.parts[other])];
-            let island = Island::build(&world.parts[0], &pair, 1, &[], true);
+            let island = Island::build(&world.parts[0], &pair, 1, &[], Some(Vec::new()));
             for (target, list) in lists(&island) {
                 met.extend(list.into_iter().map(|(source, _)| (source, target)));
             }
@@ -195,12 +195,12 @@ fn after_a_full_sweep_every_edge_has_been_on_some_island() {
 fn the_island_of_the_only_part_is_that_part_and_one_of_nothing_is_empty() {
     let world = world(40, 200, 1, 9);
     let part = &world.parts[0];
-    let island = Island::build(part, &world.parts, 1, &[], true);
+    let island = Island::build(part, &world.parts, 1, &[], Some(Vec::new()));
     assert_eq!(island.part.original(), part.original());
     assert_eq!(island.part.offsets(), part.offsets());
     assert_eq!(island.part.sources(), part.sources());
     assert_eq!(island.part.train(), part.train());
     assert_eq!(island.part.features(), part.features());
-    let nothing = Island::build(part, &[], 0, &[], true);
+    let nothing = Island::build(part, &[], 0, &[], Some(Vec::new()));
     assert_eq!((nothing.part.owned(), nothing.part.edges(), nothing.part.train().len()), (0, 0, 0));
 }

@@ -45,6 +45,7 @@ pub(crate) fn counts(worker: &mut Worker) -> Result<Vec<u64>> {
 
 fn all_layers(worker: &mut Worker, islands: &Islands) -> Result<Vec<u64>> {
     let layers = worker.config.model.layers;
+    islands.trim();
     let mut before: Option<Rows> = None;
     let mut counts = vec![0; 15];
     for layer in 0..layers {
@@ -71,7 +72,9 @@ fn all_layers(worker: &mut Worker, islands: &Islands) -> Result<Vec<u64>> {
                 false => after.spans.push(after.scratch.put(values)?),
             }
             part.release_all();
+            islands.give_back(Arc::new(sight.island.part));
         }
+        islands.trim();
         islands.sighted.set(true);
         before = (!last).then_some(after);
     }

@@ -17,6 +17,8 @@ pub struct Scratch {
     file: File,
     folder: PathBuf,
     end: u64,
+    /// Stretches that nobody uses any more: where they begin, and how long they are.
+    free: Vec<(u64, u64)>,
 }
 
 /// Where some numbers stand in a [`Scratch`].
@@ -38,16 +40,32 @@ impl Scratch {
         let opened = OpenOptions::new().read(true).write(true).create_new(true).open(&path);
         let file = opened.map_err(Error::io("create", &path))?;
         fs::remove_file(&path).map_err(Error::io("remove", &path))?;
-        Ok(Self { file, folder: folder.to_path_buf(), end: 0 })
+        Ok(Self { file, folder: folder.to_path_buf(), end: 0, free: Vec::new() })
     }
 
-    /// Writes `values` behind all others.
+    /// Writes `values` where there is room for them, or else behind all others.
     pub fn put<T: Pod>(&mut self, values: &[T]) -> Result<Span<T>> {
-        let span = Span { offset: self.end, len: values.len(), element: PhantomData };
         let bytes = bytemuck::cast_slice(values);
-        self.file.write_all_at(bytes, self.end).map_err(Error::io("write", &self.folder))?;
-        self.end += bytes.len() as u64;
-        Ok(span)
+        let offset = self.room(bytes.len() as u64);
+        self.file.write_all_at(bytes, offset).map_err(Error::io("write", &self.folder))?;
+        Ok(Span { offset, len: values.len(), element: PhantomData })
+    }
+
+    /// Where a stretch of so many bytes may begin; it is taken.
+    fn room(&mut self, bytes: u64) -> u64 {
+        if let Some((offset, len)) = self.free.iter_mut().find(|(_, len)| *len >= bytes && bytes > 0) {
+            let start = *offset;
+            (*offset, *len) = (start + bytes, *len - bytes);
+            return start;
+        }
+        self.end += bytes;
+        self.end - bytes
+    }
+
+    /// Leaves the room of a span to others.
+    pub fn free<T>(&mut self, span: Span<T>) {
+        self.free.retain(|(_, len)| *len > 0);
+        self.free.push((span.offset, (span.len * size_of::<T>()) as u64));
     }
 
     /// Reads all numbers of a span.
@@ -63,12 +81,6 @@ impl Scratch {
         let offset = span.offset + (start * size_of::<T>()) as u64;
         let bytes = bytemuck::cast_slice_mut(values);
         Ok(self.file.read_exact_at(bytes, offset).map_err(Error::io("read", &self.folder))?)
-    }
-
-    /// Forgets everything.
-    pub fn clear(&mut self) -> Result<()> {
-        self.end = 0;
-        Ok(self.file.set_len(0).map_err(Error::io("write", &self.folder))?)
     }
 }
 
@@ -88,8 +100,11 @@ mod tests {
         scratch.read(floats, 1, &mut two).unwrap();
         assert_eq!(two, [2.5, 3.5]);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
-        scratch.clear().unwrap();
-        let again = scratch.put(&[9u32]).unwrap();
-        assert_eq!(scratch.get(again).unwrap(), [9]);
+        let end = scratch.end;
+        scratch.free(floats);
+        let again = scratch.put(&[9u32, 8]).unwrap();
+        assert_eq!(scratch.get(again).unwrap(), [9, 8]);
+        assert_eq!(scratch.get(words).unwrap(), [u64::MAX, 7]);
+        assert_eq!(scratch.end, end, "room that was left is used again");
     }
 }

@@ -92,7 +92,18 @@ impl Run<'_> {
             return Err(Error::from(archipelago_graph::Error::usage(message))
                 .with_hint("a dataset needs labels and a `train` split; see `archi check`"));
         }
-        strategy::check(&self.config, self.store.parts())
+        let entry = strategy::check(&self.config, self.store.parts())?;
+        let (ranks, processes) =
+            (entry.behavior.ranks(&self.config, self.store.parts()), self.job.processes());
+        if entry.behavior.isolated && ranks < processes {
+            let key = "residency.resident";
+            let message = format!("expected an island for each of {processes} processes, found {ranks}");
+            let parts = self.store.parts();
+            return Err(Error::config(self.config.place(key), key, message).with_hint(format!(
+                "`residency.resident` may be {processes} to {parts}, or start fewer processes"
+            )));
+        }
+        Ok(entry)
     }
 
     fn check_links(&self) -> Result<&'static strategy::Entry> {
@@ -156,6 +167,11 @@ fn store_digest(manifest: &Manifest) -> String {
         digest.update(file.xxh3.as_bytes());
     }
     digest.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Whether parts make steps without each other, as if all ran side by side.
+fn train_alone(config: &RunConfig) -> bool {
+    config.agree.method == "average-models"
 }
 
 /// How many threads the kernels of this process use.
@@ -486,7 +502,7 @@ impl<'a> Session<'a> {
 
     /// What drawing batches took on all ranks; `None` where none are drawn.
     fn sampling(&mut self, drawn: &Loading, secs: f64, cpu_secs: f64) -> Result<Option<Sampling>> {
-        if drawn.batches == 0 {
+        if self.worker.global_batch {
             return Ok(None);
         }
         let comm = &self.worker.comm;
@@ -507,6 +523,9 @@ impl<'a> Session<'a> {
         comm.all_reduce_sum_u64(&mut sums, Kind::Control)?;
         let [batches, edges, rows, remote_rows, cached, reused, queue, drawing, fetching, idle, waited] =
             sums;
+        if batches == 0 {
+            return Ok(None);
+        }
         let share = |rows: u64| (remote_rows > 0).then(|| rows as f64 / remote_rows as f64);
         let (ranks, hosts) = (comm.size() as f64, comm.process_of(comm.size() - 1) as f64 + 1.0);
         let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get()) as f64;
@@ -586,6 +605,7 @@ impl<'a> Session<'a> {
         let (train, ranks) = (&self.run.config.train, self.worker.comm.size() as u64);
         let batch_size = train.batch_size as u64;
         let steps = match &self.worker.islands {
+            Some(islands) if train_alone(&self.run.config) => islands.most_steps(batch_size),
             Some(islands) => islands.steps(batch_size),
             // Targets are dealt out evenly.
             None => self.worker.all_targets.div_ceil(ranks).div_ceil(batch_size),

@@ -6,7 +6,7 @@
 mod common;
 
 use archipelago_comm::Kind;
-use archipelago_graph::dataset::{EdgeChunk, EdgeColumns, Features, Labels, MemoryEdges, Splits};
+use archipelago_graph::dataset::{EdgeChunk, Features, MemoryEdges};
 use archipelago_graph::partition::Assignment;
 use archipelago_graph::random::{Key, Purpose};
 use archipelago_graph::sample::{Drawn, Hop, Lists, SAMPLERS, Sampler, Scratch};
@@ -19,8 +19,8 @@ use archipelago_train::run::RunConfig;
 use archipelago_train::strategy::{self, Strategy};
 use archipelago_train::worker::Worker;
 use common::{
-    Limit, TempStore, assert_resumes, communities, config, cut, cut_as, on_ranks, on_ranks_with,
-    relative_difference, train,
+    Limit, TempStore, WIDTH, assert_resumes, communities, config, cut, cut_as, graph, odd_cases, on_ranks,
+    on_ranks_with, relative_difference, train,
 };
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -354,33 +354,6 @@ fn oracle_9_an_interrupted_and_resumed_run_ends_in_the_same_bits() {
     }
 }
 
-const WIDTH: usize = 3;
-
-/// A graph of these edges (source, target) with three numbers and one of two classes per node.
-fn graph(nodes: u64, edges: &[(u64, u64)], train: Vec<u64>) -> Dataset {
-    let (sources, targets) = edges.iter().copied().unzip();
-    let edges = EdgeChunk { sources, targets, ..EdgeChunk::default() };
-    let number = |i: u64| Key::new(8, Purpose::Generate).with(i).normal(0) as f32;
-    Dataset {
-        name: "by hand".into(),
-        nodes,
-        undirected: false,
-        edges: Box::new(MemoryEdges::new(edges, 0)),
-        edge_columns: EdgeColumns::default(),
-        features: Features::Dense {
-            width: WIDTH,
-            values: (0..nodes * WIDTH as u64).map(number).collect::<Vec<_>>().into(),
-        },
-        labels: Labels::Classes {
-            classes: 2,
-            values: (0..nodes as i64).map(|node| node % 2).collect::<Vec<_>>().into(),
-        },
-        splits: Splits { train, valid: (0..nodes).collect(), test: Vec::new() },
-        names: None,
-        notes: Vec::new(),
-    }
-}
-
 /// Two parts of four nodes. In batches of one target each rank reads two rows of the other and then, in whichever order,
 /// one of them again: 0 reads 4 and 5, 1 reads 4 (and 2 here); 4 reads 0, 5 reads 0 and 1 (and 6 here).
 fn two_islands() -> TempStore {
@@ -536,37 +509,6 @@ fn rates_are_reported_as_they_are_counted_by_hand() {
     assert_eq!(rates(&["exchange.cache=0.0"]), (0.0, 2.0 / 6.0));
     assert_eq!(rates(&["exchange.cache=0.5"]), (4.0 / 6.0, 0.0));
     assert_eq!(rates(&["exchange.cache=1.0"]), (1.0, 0.0));
-}
-
-/// A graph and its parts.
-type Case = (&'static str, Dataset, Assignment);
-
-fn odd_cases() -> Vec<Case> {
-    let path: Vec<(u64, u64)> = (1..24).flat_map(|node| [(node - 1, node), (node, node - 1)]).collect();
-    let by = |parts: u32, part: fn(u64) -> u32| Assignment { parts, part_of: (0..24).map(part).collect() };
-    let thirds = || by(3, |node| (node / 8) as u32);
-    let multi =
-        Labels::Multi { classes: 3, values: (0..72).map(|i| u8::from(i % 5 < 2)).collect::<Vec<_>>().into() };
-    vec![
-        ("all training nodes in one part", graph(24, &path, (0..8).collect()), thirds()),
-        ("a rank without training nodes", graph(24, &path, (0..16).collect()), thirds()),
-        ("fewer training nodes than ranks", graph(24, &path, vec![20]), thirds()),
-        ("unequal ranks", graph(24, &path, vec![0, 1, 2, 3, 4, 5, 6, 9, 17]), thirds()),
-        (
-            "empty parts",
-            graph(24, &path, (0..24).step_by(2).collect()),
-            by(5, |node| 2 * (node as u32 % 2) + 1),
-        ),
-        ("one part owns everything", graph(24, &path, (0..24).collect()), by(3, |_| 1)),
-        ("no edges", graph(24, &[], (0..12).collect()), thirds()),
-        ("isolated targets", graph(24, &path[..20], (8..24).collect()), by(4, |node| node as u32 % 4)),
-        ("several labels", Dataset { labels: multi, ..graph(24, &path, (0..13).collect()) }, thirds()),
-        (
-            "no features",
-            Dataset { features: Features::None, ..graph(24, &path, (0..13).collect()) },
-            thirds(),
-        ),
-    ]
 }
 
 #[test]

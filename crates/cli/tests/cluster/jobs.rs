@@ -22,6 +22,14 @@ const BOUNDARIES: [&str; 5] = [
     "--strategy full --model gcn --set exchange.codec=int8 --set agree.codec=int8",
 ];
 
+/// Islands: all in memory, and in turns.
+const ISLANDS: [&str; 4] = [
+    "--strategy grappa --model sage --set train.batch_size=16 --set train.fanouts=[5,3] --set residency.halo=1",
+    "--strategy grappa --model gcn --set train.batch_size=16 --set train.fanouts=[5,3] --set residency.resident=2",
+    "--strategy sdt --model sage --set train.batch_size=16 --set train.fanouts=[5,3] --set agree.every=2",
+    "--strategy cluster-gcn --model gcn --set train.clusters=1 --set residency.resident=2",
+];
+
 fn train(model: &str, threads: u32, out: &str) -> String {
     format!("train --data store {model} --epochs 8 --threads {threads} --out {out}")
 }
@@ -78,9 +86,31 @@ fn oracle_8_every_boundary_across_processes_is_that_of_one() {
 }
 
 #[test]
+fn oracle_8_islands_across_processes_are_those_of_one() {
+    let setting = Setting::new(600);
+    for (i, islands) in ISLANDS.into_iter().enumerate() {
+        setting.done(&train(islands, 2, &format!("alone-{i}")));
+        let digest = setting.bench.digest(&format!("alone-{i}"));
+        for processes in
+            [2, 4].into_iter().filter(|&processes| processes == 2 || !islands.contains("resident"))
+        {
+            let out = format!("job-{i}-{processes}");
+            setting.done(&setting.launch(processes, "", &train(islands, 1, &out)));
+            assert_eq!(setting.bench.digest(&out), digest, "{islands}, {processes} processes");
+        }
+    }
+    // Averaged models are the same on any number of ranks, and so is where they are.
+    let turns = format!("{} --set residency.resident=2", ISLANDS[2]);
+    setting.done(&setting.launch(2, "", &train(&turns, 1, "turns")));
+    assert_eq!(setting.bench.digest("turns"), setting.bench.digest("alone-2"));
+}
+
+#[test]
 fn oracle_8_a_cluster_gives_the_bits_of_one_process() {
     let Some(setting) = Setting::on_cluster(600, "1gbit") else { return };
-    for (m, model) in MODELS.into_iter().chain([MINI_BATCHES, BOUNDARIES[0]]).enumerate() {
+    for (m, model) in
+        MODELS.into_iter().chain([MINI_BATCHES, BOUNDARIES[0], ISLANDS[0], ISLANDS[2]]).enumerate()
+    {
         setting.done(&train(model, 1, &format!("alone-{m}")));
         setting.done(&setting.launch(4, "", &train(model, 1, &format!("cluster-{m}"))));
         let digests = [format!("alone-{m}"), format!("cluster-{m}")].map(|run| setting.bench.digest(&run));

@@ -2,9 +2,8 @@
 //! asked for, nodes around them whose features are read but never computed in full.
 //!
 //! An island looks like a store of one part, so whatever works on a part works on it: rows are its nodes in ascending
-//! original id, whichever part they come from, and every list of in-edges is ascending too. So the same nodes make
-//! the same island bit for bit, however they are spread over parts. What an island leaves out is on record: for every
-//! row its degree in the whole graph stands beside the in-edges that are left (coverage).
+//! original id, whichever part they come from, and every list of in-edges is ascending too. What an island leaves out
+//! is on record: for every row its degree in the whole graph stands beside the in-edges that are left (coverage).
 //!
 //! Cost: one pass over the nodes and edges of its parts, and a copy of their features; pages of the mapped files
 //! are given back as the copy goes on, so that no more than the island itself stays in memory.
@@ -78,18 +77,19 @@ impl Island {
     }
 
     /// The island of `parts` and `guests` (wave by wave, each ascending); the first `trained` parts give their
-    /// training nodes. `like` is any part of the store. Without `features` the rows have none.
+    /// training nodes. `like` is any part of the store. Rows have features if there is memory for them, such as an empty
+    /// list or that of an island before ([`Part::into_features`]).
     pub fn build(
         like: &Part,
         parts: &[Arc<Part>],
         trained: usize,
         guests: &[Guests],
-        features: bool,
+        features: Option<Vec<f32>>,
     ) -> Self {
         let crew = Crew::muster(parts, guests);
         let mut arrays = crew.edges(like.weights().is_some());
-        let kind = if features { like.feature_kind } else { FeatureKind::None };
-        crew.features(kind, &mut arrays);
+        let kind = if features.is_some() { like.feature_kind } else { FeatureKind::None };
+        crew.features(kind, features.unwrap_or_default(), &mut arrays);
         crew.labels(like.label_kind, &mut arrays);
         arrays.splits[0] = crew.training(trained).into();
         let nodes = crew.rows.len() as u64;
@@ -115,17 +115,6 @@ impl Island {
             0 => 1.0,
             all => (here as f32 / all as f32).min(1.0),
         }
-    }
-
-    /// Bytes of memory that it holds.
-    pub fn bytes(&self) -> usize {
-        let arrays = &self.part.arrays;
-        let rows = self.globals.len();
-        let index = 28 * rows + 4 * arrays.sources.len() + arrays.weights.as_ref().map_or(0, |w| 4 * w.len());
-        let labels = 8 * arrays.classes.len() + arrays.multi.len() + 4 * arrays.splits[0].len();
-        let features =
-            4 * (arrays.features.len() + arrays.feature_columns.len()) + 8 * arrays.feature_offsets.len();
-        index + labels + features
     }
 }
 
@@ -192,7 +181,12 @@ impl<'a> Crew<'a> {
     /// Ids and lists of in-edges.
     fn edges(&self, weighted: bool) -> Arrays {
         let lists = Lists::of(self);
-        let (mut offsets, mut sources, mut weights) = (vec![0u64], Vec::new(), Vec::new());
+        let most: usize = self.parts.iter().map(|part| part.edges()).sum();
+        let (mut offsets, mut sources, mut weights) =
+            (Vec::with_capacity(self.rows.len() + 1), Vec::new(), Vec::new());
+        offsets.push(0u64);
+        sources.reserve_exact(most);
+        weights.reserve_exact(if weighted { most } else { 0 });
         for origin in &self.rows {
             lists.each(origin, |source, weight| {
                 sources.push(source);
@@ -202,6 +196,8 @@ impl<'a> Crew<'a> {
             });
             offsets.push(sources.len() as u64);
         }
+        sources.shrink_to_fit();
+        weights.shrink_to_fit();
         Arrays {
             original: self.rows.iter().map(|origin| origin.original).collect::<Vec<_>>().into(),
             offsets: offsets.into(),
@@ -220,34 +216,38 @@ impl<'a> Crew<'a> {
         }
     }
 
-    fn features(&self, kind: FeatureKind, arrays: &mut Arrays) {
+    fn features(&self, kind: FeatureKind, memory: Vec<f32>, arrays: &mut Arrays) {
         match kind {
             FeatureKind::None => {}
-            FeatureKind::Dense { width } => arrays.features = self.dense(width).into(),
+            FeatureKind::Dense { width } => arrays.features = self.dense(width, memory).into(),
             FeatureKind::Sparse { .. } => self.sparse(arrays),
         }
     }
 
-    fn dense(&self, width: usize) -> Vec<f32> {
+    fn dense(&self, width: usize, mut values: Vec<f32>) -> Vec<f32> {
         let of_parts: Vec<Array<f32>> = self.parts.iter().map(|part| part.feature_values()).collect();
-        let mut values = Vec::with_capacity(self.rows.len() * width);
+        let of_guests = self.guests.iter().map(|wave| &wave.values[..]);
+        let rows_of: Vec<&[f32]> = of_parts.iter().map(|rows| &rows[..]).chain(of_guests).collect();
+        values.clear();
+        values.reserve_exact(self.rows.len() * width);
         let mut given_back = vec![0; self.parts.len()];
         for stretch in self.rows.chunks(STRETCH) {
-            for origin in stretch {
-                let (source, start) = (origin.source as usize, origin.row as usize * width);
-                let rows: &[f32] = match of_parts.get(source) {
-                    Some(rows) => rows,
-                    None => &self.guests[source - self.parts.len()].values,
-                };
-                values.extend_from_slice(&rows[start..start + width]);
+            for (part, rows) in of_parts.iter().enumerate() {
+                if let Some(last) = last_of(stretch, part) {
+                    rows.populate(given_back[part]..(last + 1) * width);
+                }
             }
-            // Rows of a part come in ascending order: those up to the last one have been copied.
-            if let Some((origin, rows)) =
-                stretch.last().and_then(|o| Some((o, of_parts.get(o.source as usize)?)))
-            {
-                let (from, to) = (&mut given_back[origin.source as usize], origin.row as usize * width);
-                rows.release_range(*from..to);
-                *from = to;
+            for origin in stretch {
+                let start = origin.row as usize * width;
+                values.extend_from_slice(&rows_of[origin.source as usize][start..start + width]);
+            }
+            // Rows of a part come in ascending order: those up to its last one have been copied.
+            for (part, rows) in of_parts.iter().enumerate() {
+                if let Some(last) = last_of(stretch, part) {
+                    let end = (last + 1) * width;
+                    rows.release_range(given_back[part]..end);
+                    given_back[part] = end;
+                }
             }
         }
         of_parts.iter().for_each(Array::release);
@@ -284,8 +284,9 @@ impl<'a> Crew<'a> {
         match kind {
             LabelKind::None => {}
             LabelKind::Classes { .. } => {
+                let of_parts: Vec<&[i64]> = self.parts.iter().map(|part| &part.arrays.classes[..]).collect();
                 let class = |origin: &Origin| {
-                    part(origin).map_or(-1, |part| part.arrays.classes[origin.row as usize])
+                    of_parts.get(origin.source as usize).map_or(-1, |classes| classes[origin.row as usize])
                 };
                 arrays.classes = self.rows.iter().map(class).collect::<Vec<_>>().into();
             }
@@ -318,13 +319,16 @@ impl<'a> Crew<'a> {
         let mut globals = Vec::with_capacity(self.rows.len());
         let mut degrees = Vec::with_capacity(self.rows.len());
         let mut in_edges = Vec::with_capacity(self.rows.len());
+        let own: Vec<_> =
+            self.parts.iter().map(|part| (part.range().start, part.offsets(), part.weights())).collect();
         for origin in &self.rows {
             let row = origin.row as usize;
-            match self.parts.get(origin.source as usize) {
-                Some(part) => {
-                    globals.push(part.range().start + origin.row as u64);
-                    degrees.push(part.weighted_degree(row));
-                    in_edges.push((part.offsets()[row + 1] - part.offsets()[row]) as u32);
+            match own.get(origin.source as usize) {
+                Some((first, offsets, weights)) => {
+                    let list = offsets[row] as usize..offsets[row + 1] as usize;
+                    globals.push(first + u64::from(origin.row));
+                    in_edges.push(list.len() as u32);
+                    degrees.push(weights.map_or(list.len() as f32, |weights| weights[list].iter().sum()));
                 }
                 None => {
                     let wave = &self.guests[origin.source as usize - self.parts.len()];
@@ -338,15 +342,39 @@ impl<'a> Crew<'a> {
     }
 }
 
+/// The last row of a part among these.
+fn last_of(origins: &[Origin], part: usize) -> Option<usize> {
+    let last = origins.iter().rev().find(|origin| origin.source as usize == part);
+    last.map(|origin| origin.row as usize)
+}
+
 /// In-edge lists of everybody, as far as both ends are on the island.
 struct Lists<'a> {
     crew: &'a Crew<'a>,
+    own: Vec<OwnLists<'a>>,
     /// Where the list of each guest starts, wave by wave; none for waves without lists.
     starts: Vec<Option<Vec<usize>>>,
 }
 
+/// The lists of a part, looked up once.
+struct OwnLists<'a> {
+    offsets: &'a [u64],
+    order: Option<&'a [u32]>,
+    sources: &'a [u32],
+    weights: Option<&'a [f32]>,
+    /// The island's row of each row of the part.
+    places: &'a [u32],
+}
+
 impl<'a> Lists<'a> {
     fn of(crew: &'a Crew<'a>) -> Self {
+        let own = crew.parts.iter().zip(&crew.of_parts).map(|(part, places)| OwnLists {
+            offsets: part.offsets(),
+            order: part.order(),
+            sources: part.sources(),
+            weights: part.weights(),
+            places,
+        });
         let sums = |lists: &GuestLists| {
             let ends = lists.counts.iter().scan(0, |end, &count| {
                 *end += count as usize;
@@ -355,30 +383,20 @@ impl<'a> Lists<'a> {
             std::iter::once(0).chain(ends).collect()
         };
         let starts = crew.guests.iter().map(|wave| wave.lists.as_ref().map(sums)).collect();
-        Self { crew, starts }
+        Self { crew, own: own.collect(), starts }
     }
 
     /// Gives the source row and the weight of every in-edge of a row, in ascending original id of the source, which
     /// is ascending row.
-    fn each(&self, origin: &Origin, mut take: impl FnMut(u32, f32)) {
+    fn each(&self, origin: &Origin, take: impl FnMut(u32, f32)) {
         let (source, row) = (origin.source as usize, origin.row as usize);
-        let Some(part) = self.crew.parts.get(source) else { return self.each_of_guest(source, row, take) };
-        let (places, arrays) = (&self.crew.of_parts[source], &part.arrays);
-        let (start, end) = (arrays.offsets[row] as usize, arrays.offsets[row + 1] as usize);
-        for position in start..end {
-            let edge = match &arrays.order {
-                Some(order) => start + order[position] as usize,
-                None => position,
-            };
-            let place = places[arrays.sources[edge] as usize];
-            if place != NONE {
-                take(place, arrays.weights.as_ref().map_or(1.0, |weights| weights[edge]));
-            }
+        match self.own.get(source) {
+            Some(own) => own.each(row, take),
+            None => self.each_of_guest(source - self.own.len(), row, take),
         }
     }
 
-    fn each_of_guest(&self, source: usize, row: usize, mut take: impl FnMut(u32, f32)) {
-        let wave = source - self.crew.parts.len();
+    fn each_of_guest(&self, wave: usize, row: usize, mut take: impl FnMut(u32, f32)) {
         let lists = &self.crew.guests[wave].lists;
         let (Some(lists), Some(starts)) = (lists, &self.starts[wave]) else { return };
         for edge in starts[row]..starts[row + 1] {
@@ -386,6 +404,23 @@ impl<'a> Lists<'a> {
             if place != NONE {
                 take(place, lists.weights.get(edge).copied().unwrap_or(1.0));
             }
+        }
+    }
+}
+
+impl OwnLists<'_> {
+    fn each(&self, row: usize, mut take: impl FnMut(u32, f32)) {
+        let (start, end) = (self.offsets[row] as usize, self.offsets[row + 1] as usize);
+        let sources = &self.sources[start..end];
+        let mut give = |position: usize| {
+            let place = self.places[sources[position] as usize];
+            if place != NONE {
+                take(place, self.weights.map_or(1.0, |weights| weights[start + position]));
+            }
+        };
+        match self.order {
+            Some(order) => order[start..end].iter().for_each(|&position| give(position as usize)),
+            None => (0..sources.len()).for_each(give),
         }
     }
 }

@@ -247,6 +247,14 @@ impl Part {
         }
     }
 
+    /// The memory of the stored numbers of the features, where it is memory and nobody else's.
+    pub fn into_features(self) -> Option<Vec<f32>> {
+        match self.arrays.features {
+            Array::Owned(values) => Arc::into_inner(values),
+            Array::Mapped(_) => None,
+        }
+    }
+
     /// [`release`](Self::release) of everything that is mapped.
     pub fn release_all(&self) {
         let arrays = &self.arrays;

@@ -10,7 +10,7 @@ use crate::Result;
 use crate::residency::Turns;
 use archipelago_comm::{Comm, Kind};
 
-/// Replaces nothing: returns the mean over parts of what ranks `hold` (one list per part of theirs, in the order of
+/// The mean over parts of what ranks `hold` (one list per part of theirs, in the order of
 /// their turns; all as long), part `p` weighing `shares[p]`.
 pub fn average(
     comm: &Comm,

@@ -2,6 +2,7 @@
 //! fed with expected rows instead of counted ones.
 
 use super::epoch::{Epoch, LayerRows};
+use super::extent::Extent;
 use super::graph::GraphFacts;
 use super::held::{self, MPI, PROGRAM, Rows};
 use super::net::Net;
@@ -9,9 +10,6 @@ use super::shape::{Batch, Computes, Crossing, Shape};
 use crate::event::MemoryNeed;
 use crate::ops::panel_bytes;
 use crate::run::RunConfig;
-
-/// Bytes beside features of a row of an island: where its edges start, its original id, its label, its degree.
-const ISLAND_ROW: f64 = 8.0 + 8.0 + 8.0 + 4.0;
 
 /// Memory of a worker that hosts so many ranks, in a job of so many workers.
 pub fn need(
@@ -159,35 +157,37 @@ fn batches(facts: &GraphFacts, epoch: &Epoch, flight: usize, part: usize) -> f64
     held::batches(flight, epoch.inputs() as usize, facts.features, edges as usize, part) as f64
 }
 
-/// An island is copied; exact evaluation is made part by part afterwards and counted apart.
+/// The island of the moment, and the largest of what is held beside it: what making it takes, a step, or, where parts
+/// take turns, the evaluation of a part.
 fn isolated(facts: &GraphFacts, net: &Net, shape: &Shape, epoch: &Epoch, config: &RunConfig) -> Items {
     let island = epoch.island.unwrap_or_default();
-    let held_rows = island.owned + island.halo;
-    let edge = if facts.weighted { 8.0 } else { 4.0 };
-    let mut items = vec![
-        ("graph", edge * island.edges + ISLAND_ROW * held_rows),
-        ("features", held_rows * facts.feature_bytes()),
-        ("weights", held::weights(net.parameters) as f64),
-    ];
-    let hops = hops(epoch);
-    match shape.batch {
-        Batch::Drawn => {
-            items.push(("batches", batches(facts, epoch, config.train.prefetch + 1, held_rows as usize)));
-            items.push(("activations", net.widths.batch_activations(&hops, 0) as f64));
-        }
-        _ => {
-            let layers: Vec<Rows> = epoch.layers.iter().map(rows).collect();
-            let kept = layers.iter().enumerate().map(|(index, rows)| net.widths.activations(index, rows));
-            let widest = layers.iter().enumerate().map(|(index, rows)| net.widths.gradients(index, rows));
-            let blocks = epoch.layers.iter().map(|layer| {
-                let rows = rows(layer);
-                let block = held::block(&rows, layer.edges as usize, facts.weighted, true);
-                held::layout(block, rows.sources(), rows.sources(), rows.targets) as f64
-            });
-            items.push(("activations", kept.sum::<usize>() as f64));
-            items.push(("gradients", widest.max().unwrap_or(0) as f64));
-            items.push(("batches", blocks.sum()));
-        }
+    let (parts, hops_around) = shape.island().map_or((1.0, 0), |island| (island.parts, island.halo as usize));
+    let extent = |owned: f64, halo: f64, parts: f64, hops: usize| Extent {
+        rows: (owned + halo) as u64,
+        guests: halo as u64,
+        edges: (parts * facts.part_edges()).max(if parts == 1.0 { 0.0 } else { island.edges }) as u64,
+        row: facts.feature_bytes() as u64,
+        hops,
+        weighted: facts.weighted,
+    };
+    let held = extent(island.owned, island.halo, parts, hops_around);
+    let (batches, step) = match shape.batch {
+        Batch::Drawn => (
+            batches(facts, epoch, config.train.prefetch + 1, held.rows as usize) as u64,
+            net.widths.step_activations(&hops(epoch)) as u64,
+        ),
+        _ => (held.whole_batch(), held.whole_step(&net.widths)),
+    };
+    let mut beside = held.making().max(batches + step);
+    if island.per_epoch > 1.0 && config.train.eval_every > 0 {
+        let part = extent(facts.owned(), facts.halo, 1.0, 1);
+        beside = beside.max(part.evaluated(&net.widths).saturating_sub(held.held()));
     }
-    items
+    vec![
+        ("graph", held.index() as f64),
+        ("features", held.features() as f64),
+        ("batches", batches.min(beside) as f64),
+        ("activations", (beside - batches.min(beside)) as f64),
+        ("weights", held::weights(net.parameters) as f64),
+    ]
 }

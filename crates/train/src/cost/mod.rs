@@ -16,6 +16,7 @@ pub mod net;
 pub mod epoch;
 pub mod wire;
 pub mod held;
+pub mod extent;
 pub mod memory;
 pub mod work;
 pub mod rates;
@@ -100,8 +101,7 @@ impl Question<'_> {
 
     /// What the strategy called `name` will cost.
     pub fn named(&self, name: &str) -> Result<Forecast> {
-        let mut config = self.config.clone();
-        config.strategy.name = name.to_owned();
+        let config = self.config.with_strategy(name);
         let parts = self.facts.parts;
         let shape = Shape::of(name, &config, parts).ok_or_else(|| Error::Unknown {
             kind: "strategy",

@@ -224,7 +224,6 @@ fn sparse_row(part: &Part, row: usize) -> (&[u32], &[f32]) {
 /// Guests that wait on disk.
 #[derive(Debug)]
 pub(super) struct Waiting {
-    scratch: Scratch,
     waves: Vec<Wave>,
 }
 
@@ -241,7 +240,8 @@ struct Wave {
 }
 
 impl Waiting {
-    pub fn new(mut scratch: Scratch, waves: &[Guests]) -> Result<Self> {
+    /// Puts guests on disk.
+    pub fn new(scratch: &mut Scratch, waves: &[Guests]) -> Result<Self> {
         let mut kept = Vec::with_capacity(waves.len());
         for guests in waves {
             let lists = match &guests.lists {
@@ -262,12 +262,28 @@ impl Waiting {
                 lists,
             });
         }
-        Ok(Self { scratch, waves: kept })
+        Ok(Self { waves: kept })
+    }
+
+    /// Leaves the room that they take to others.
+    pub fn leave(self, scratch: &mut Scratch) {
+        for wave in self.waves {
+            scratch.free(wave.ids);
+            scratch.free(wave.originals);
+            scratch.free(wave.degrees);
+            scratch.free(wave.values);
+            scratch.free(wave.starts);
+            scratch.free(wave.columns);
+            if let Some((counts, sources, weights)) = wave.lists {
+                scratch.free(counts);
+                scratch.free(sources);
+                scratch.free(weights);
+            }
+        }
     }
 
     /// The guests; those of later layers have no features.
-    pub fn load(&self, features: bool) -> Result<Vec<Guests>> {
-        let scratch = &self.scratch;
+    pub fn load(&self, scratch: &Scratch, features: bool) -> Result<Vec<Guests>> {
         let wave = |wave: &Wave| {
             let mut guests = Guests {
                 ids: scratch.get(wave.ids)?,

@@ -51,8 +51,6 @@ pub struct Landing {
     pub made: u64,
     /// Seconds that making them took.
     pub secs: f64,
-    /// Bytes of the largest.
-    pub bytes: u64,
 }
 
 impl Landing {
@@ -63,6 +61,5 @@ impl Landing {
         self.switches += other.switches;
         self.made += other.made;
         self.secs += other.secs;
-        self.bytes = self.bytes.max(other.bytes);
     }
 }

@@ -11,17 +11,17 @@ mod isle;
 
 pub use isle::{Isle, Landing, Reach};
 
-use crate::Result;
 use crate::residency::Turns;
 use crate::run::RunConfig;
 use crate::scratch::Scratch;
 use crate::worker::labelled_training_rows;
+use crate::{Error, Result};
 use archipelago_comm::{Comm, Kind};
 use archipelago_graph::store::{Guests, Island};
 use archipelago_graph::{GlobalId, Part, PartId, Store};
 use guests::{Ask, Waiting};
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -40,12 +40,19 @@ pub struct Islands {
     pub targets: Vec<u64>,
     /// Some part, for what all parts have alike.
     pub like: Arc<Part>,
-    parts: RefCell<Vec<Option<Arc<Part>>>>,
+    /// The parts that belong to this rank.
+    parts: Vec<Option<Arc<Part>>>,
+    /// Parts of other processes whose files here are what was written.
+    verified: RefCell<HashSet<PartId>>,
     /// Guests of islands that will be back, by first part, number of parts and hops.
     waiting: RefCell<HashMap<Key, (Vec<PartId>, Waiting)>>,
+    /// Where they wait.
+    bench: RefCell<Option<Scratch>>,
     /// Whether the halo of every part has been brought for evaluation.
     pub(crate) sighted: Cell<bool>,
     scratch: PathBuf,
+    /// Memory of the features of an island that is no more, for the next.
+    spare: RefCell<Vec<f32>>,
 }
 
 /// First part, number of parts, and hops of an island.
@@ -80,6 +87,10 @@ impl Islands {
             parts[id.index()] = Some(Arc::new(part));
         }
         comm.all_reduce_sum_u64(&mut counts, Kind::Control)?;
+        if counts.iter().sum::<u64>() == 0 {
+            let message = "no training node has a label: there is nothing to learn";
+            return Err(archipelago_graph::Error::usage(message).into());
+        }
         let deadline = std::time::Duration::from_secs(config.exchange.deadline_secs);
         let like = match &parts[comm.rank()] {
             Some(part) => Arc::clone(part),
@@ -92,10 +103,13 @@ impl Islands {
             turns,
             targets: counts,
             like,
-            parts: RefCell::new(parts),
+            parts,
+            verified: RefCell::default(),
             waiting: RefCell::default(),
+            bench: RefCell::default(),
             sighted: Cell::new(false),
             scratch: folder.to_path_buf(),
+            spare: RefCell::default(),
         })
     }
 
@@ -105,25 +119,28 @@ impl Islands {
         (0..self.turns.phases()).map(|phase| most(phase).unwrap_or(0).div_ceil(batch)).sum()
     }
 
+    /// Steps of an epoch of the part that makes most of them.
+    pub fn most_steps(&self, batch: u64) -> u64 {
+        self.targets.iter().max().map_or(0, |most| most.div_ceil(batch))
+    }
+
     /// The folder for scratch files.
     pub fn scratch(&self) -> &Path {
         &self.scratch
     }
 
-    /// A part, mapped.
+    /// A part, mapped. Those of this rank stay mapped; others are let go with their last use.
     pub fn part(&self, id: PartId) -> Result<Arc<Part>> {
-        if let Some(part) = &self.parts.borrow()[id.index()] {
+        if let Some(part) = &self.parts[id.index()] {
             return Ok(Arc::clone(part));
         }
         // The files of a part are verified by the rank that it belongs to; those in another place are other files.
         let comm = &self.comm;
-        if comm.process_of(self.turns.rank_of(id)) != comm.process_of(comm.rank()) {
+        let elsewhere = comm.process_of(self.turns.rank_of(id)) != comm.process_of(comm.rank());
+        if elsewhere && self.verified.borrow_mut().insert(id) {
             self.store.verify_part(id)?;
         }
-        let part = Arc::new(self.store.part(id)?);
-        part.release_all();
-        self.parts.borrow_mut()[id.index()] = Some(Arc::clone(&part));
-        Ok(part)
+        Ok(Arc::new(self.store.part(id)?))
     }
 
     /// The part that owns a node.
@@ -144,11 +161,32 @@ impl Islands {
     pub fn make(&self, wish: Wish<'_>) -> Result<Island> {
         let parts = wish.parts.iter().map(|&id| self.part(id)).collect::<Result<Vec<_>>>()?;
         let guests = if wish.hops > 0 { self.guests(&wish, &parts)? } else { Vec::new() };
-        let island = Island::build(&self.like, &parts, wish.trained, &guests, wish.features);
+        let rows: usize =
+            parts.iter().map(|part| part.owned()).chain(guests.iter().map(|g| g.ids.len())).sum();
+        if rows >= u32::MAX as usize {
+            let message = format!("an island of {rows} nodes: expected fewer than 2^32");
+            return Err(Error::from(archipelago_graph::Error::usage(message)).with_hint(
+                "cut the graph into more parts, or let islands reach less far (`residency.halo`)",
+            ));
+        }
+        let memory = wish.features.then(|| self.spare.take());
+        let island = Island::build(&self.like, &parts, wish.trained, &guests, memory);
         if self.turns.rotate() {
             parts.iter().for_each(|part| part.release_all());
         }
         Ok(island)
+    }
+
+    /// Takes the memory of an island that is no more, where nobody else holds it.
+    pub fn give_back(&self, part: Arc<Part>) {
+        if let Some(memory) = Arc::into_inner(part).and_then(Part::into_features) {
+            self.spare.replace(memory);
+        }
+    }
+
+    /// Lets go of memory that waits for the next island.
+    pub fn trim(&self) {
+        self.spare.take();
     }
 
     /// Takes part in an exchange of guests that this rank needs none of.
@@ -161,10 +199,18 @@ impl Islands {
         let known = key.and_then(|key| {
             let waiting = self.waiting.borrow();
             let found = waiting.get(&key).filter(|(of, _)| of == wish.parts);
-            found.map(|(_, guests)| guests.load(wish.features))
+            found
+                .zip(self.bench.borrow().as_ref())
+                .map(|((_, guests), bench)| guests.load(bench, wish.features))
         });
-        if !wish.exchange {
-            return known.unwrap_or_else(|| Ok(Vec::new()));
+        match known {
+            Some(known) if !wish.exchange => return known,
+            None if !wish.exchange && wish.parts.is_empty() => return Ok(Vec::new()),
+            None if !wish.exchange => {
+                let message = format!("nobody is known around part {}: a defect of archi", wish.parts[0]);
+                return Err(Error::Launch { message, code: 1 });
+            }
+            _ => {}
         }
         // Who knows its guests asks for nobody, but answers.
         let asked = if known.is_some() { &[] } else { parts };
@@ -173,8 +219,16 @@ impl Islands {
             return known;
         }
         if let Some(key) = key.filter(|_| self.turns.rotate()) {
-            let waiting = Waiting::new(Scratch::new(&self.scratch)?, &brought)?;
-            self.waiting.borrow_mut().insert(key, (wish.parts.to_vec(), waiting));
+            let mut bench = self.bench.borrow_mut();
+            let bench = match &mut *bench {
+                Some(bench) => bench,
+                none => none.insert(Scratch::new(&self.scratch)?),
+            };
+            let mut waiting = self.waiting.borrow_mut();
+            if let Some((_, gone)) = waiting.remove(&key) {
+                gone.leave(bench);
+            }
+            waiting.insert(key, (wish.parts.to_vec(), Waiting::new(bench, &brought)?));
         }
         Ok(brought)
     }
@@ -203,7 +257,7 @@ impl Islands {
         if !self.turns.rotate() || ids.count() == 0 {
             return;
         }
-        for part in self.parts.borrow().iter().flatten() {
+        for part in self.parts.iter().flatten() {
             part.release_all();
         }
     }

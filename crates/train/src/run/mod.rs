@@ -89,8 +89,22 @@ impl RunConfig {
         Ok(config)
     }
 
+    /// The same run by another strategy: dials that the user did not turn are where that one wants them.
+    #[must_use]
+    pub fn with_strategy(&self, name: &str) -> Self {
+        let (mut config, usual) = (self.clone(), Self::default());
+        let turned = strategy::preset(&self.strategy.name).iter().map(|(path, _)| *path);
+        let back: Vec<(&str, String)> =
+            turned.map(|path| (path, usual.show(path).unwrap_or_default())).collect();
+        let back: Vec<(&str, &str)> = back.iter().map(|(path, text)| (*path, text.as_str())).collect();
+        config.fill(&back);
+        config.strategy.name = name.to_owned();
+        config.fill(strategy::preset(name));
+        config
+    }
+
     /// Turns the dials that a strategy's `preset` names, except those that the user turned.
-    fn fill(&mut self, preset: &[(&'static str, &'static str)]) {
+    fn fill(&mut self, preset: &[(&str, &str)]) {
         for (path, text) in preset {
             if self.is_set(path) {
                 continue;

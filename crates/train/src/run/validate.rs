@@ -80,6 +80,12 @@ impl RunConfig {
         vec![
             ("train.epochs", train.epochs > 0 && written(train.epochs), "1 epoch or more"),
             ("train.seed", written(train.seed), SEED),
+            // Patience is with scores.
+            (
+                "train.eval_every",
+                train.eval_every > 0 || train.patience == 0,
+                "1 epoch or more with `train.patience`",
+            ),
             ("train.prefetch", train.prefetch > 0, "1 batch or more"),
             ("train.launch_gap_ms", train.launch_gap_ms > 0.0, "a number above 0"),
             ("train.launch_cpu", (0.0..100.0).contains(&train.launch_cpu), "0 or more and below 100"),

@@ -90,7 +90,10 @@ impl Grappa {
         let there = self.held.as_ref().is_some_and(|(parts, _)| *parts == mine) && !turns.rotate();
         if !there || exchange && self.hops > 0 {
             // What was held is let go before the next one is made.
-            let held = self.held.take().filter(|_| there);
+            let mut held = self.held.take();
+            if let Some((_, left)) = held.take_if(|_| !there) {
+                islands.give_back(left.into_part());
+            }
             let wish = Wish { parts: &mine, trained: 1, hops: self.hops, features: true, exchange };
             self.held = Some(match held {
                 Some(held) => {
@@ -167,6 +170,9 @@ impl Strategy for Grappa {
                 let coverage = landing.coverage / landing.targets.max(1) as f64;
                 seen.push((base, Seen { low, coverage }));
             }
+        }
+        if let Some((_, left)) = self.held.take_if(|_| turns.rotate()) {
+            islands(worker)?.give_back(left.into_part());
         }
         self.share(worker, &seen)?;
         Ok(all)

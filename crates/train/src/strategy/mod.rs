@@ -166,9 +166,7 @@ pub fn check(config: &RunConfig, parts: u32) -> Result<&'static Entry> {
     config.check_name("agree.codec", &codecs)?;
     config.check_name("residency.mode", &["all", "sweep"])?;
     let entry = find(&config.strategy.name)?;
-    if !entry.behavior.isolated {
-        on_island::refuse(config)?;
-    }
+    on_island::refuse_unread(config)?;
     (entry.check)(config, parts)?;
     Ok(entry)
 }

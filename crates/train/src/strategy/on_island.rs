@@ -1,7 +1,7 @@
 //! What the strategies share in which ranks train on islands: how an island is trained on, and what is refused.
 
+use super::EpochOutcome;
 use super::own_batch::{self, OwnBatch, Rules};
-use super::{EpochOutcome, STRATEGIES};
 use crate::agree::coverage::Coverage;
 use crate::batch::Prepared;
 use crate::batch::launcher::Ahead;
@@ -16,31 +16,38 @@ use crate::view::{Layout, Statics};
 use crate::worker::{TargetLabels, Worker};
 use crate::{Error, Result};
 use archipelago_comm::Phase;
+use archipelago_graph::Part;
 use std::sync::Arc;
 
-/// Refuses settings of islands for strategies whose ranks exchange rows or features in every step.
-pub(super) fn refuse(config: &RunConfig) -> Result<()> {
-    let name = &config.strategy.name;
-    let able = STRATEGIES.iter().filter(|entry| entry.behavior.isolated);
-    let able: Vec<String> = able.map(|entry| format!("`{}`", entry.name)).collect();
-    let refused = |key: &'static str, expected: &str| {
-        let found = config.show(key).unwrap_or_default();
-        let message = format!("expected `{expected}` with strategy `{name}`, found {found}");
-        Err(Error::config(config.place(key), key, message)
-            .with_hint(format!("strategies that train on islands: {}", able.join(", "))))
-    };
-    let residency = &config.residency;
-    if config.agree.method != "sum-gradients" {
-        return refused("agree.method", "sum-gradients");
-    }
-    if residency.mode != "all" {
-        return refused("residency.mode", "all");
-    }
-    if residency.resident != 0 {
-        return refused("residency.resident", "0");
-    }
-    if config.agree.correction != Correction::None {
-        return refused("agree.correction", "none");
+/// Settings of islands, and the strategies that read them.
+const READ_BY: &[(&str, &[&str])] = &[
+    ("residency.mode", &["grappa"]),
+    ("residency.resident", &["grappa", "sdt", "cluster-gcn"]),
+    ("residency.halo", &["grappa", "sdt"]),
+    ("residency.sweep_every", &["grappa"]),
+    ("residency.deficit", &["grappa"]),
+    ("residency.deficit_steps", &["grappa"]),
+    ("residency.prefetch", &["grappa", "sdt"]),
+    ("agree.method", &["sdt"]),
+    ("agree.correction", &["grappa", "cluster-gcn"]),
+    ("agree.every", &["sdt"]),
+    ("agree.optimizer_state", &["sdt"]),
+    ("train.batch", &["grappa", "cluster-gcn"]),
+    ("train.clusters", &["cluster-gcn"]),
+];
+
+/// Refuses settings of islands that the strategy would not read.
+pub(super) fn refuse_unread(config: &RunConfig) -> Result<()> {
+    let (name, usual) = (&config.strategy.name, RunConfig::default());
+    for &(key, readers) in READ_BY.iter().filter(|(_, readers)| !readers.contains(&name.as_str())) {
+        let (found, expected) = (config.show(key), usual.show(key));
+        if found != expected {
+            let [found, expected] = [found, expected].map(Option::unwrap_or_default);
+            let message = format!("expected {expected} with strategy `{name}`, found {found}");
+            let readers: Vec<String> = readers.iter().map(|reader| format!("`{reader}`")).collect();
+            return Err(Error::config(config.place(key), key, message)
+                .with_hint(format!("strategies that read it: {}", readers.join(", "))));
+        }
     }
     Ok(())
 }
@@ -129,6 +136,12 @@ impl Trainable {
             BatchKind::Global => Way::Whole(Box::new(WholeIsle::new(worker, &isle, lasting)?)),
         };
         Ok(Self { isle, way, together })
+    }
+
+    /// The piece of the graph, when it is trained on no more.
+    pub fn into_part(self) -> Arc<Part> {
+        drop(self.way);
+        self.isle.part
     }
 
     /// Trains one epoch. Returns this rank's share of the mean loss over all targets of the run.

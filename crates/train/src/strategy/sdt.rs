@@ -16,9 +16,11 @@ use crate::boundary::Memory;
 use crate::island::{Isle, Reach, Wish};
 use crate::optimizer::OptimizerState;
 use crate::parameters::Parameters;
+use crate::residency::Turns;
 use crate::run::{BatchKind, Correction, OptimizerMemory, RunConfig};
 use crate::worker::Worker;
 use crate::{Error, Result};
+use archipelago_comm::Kind;
 use archipelago_graph::PartId;
 use std::time::Instant;
 
@@ -41,20 +43,13 @@ pub(super) const ENTRY: Entry = Entry {
 fn check(config: &RunConfig) -> Result<()> {
     on_island::check(config)?;
     on_island::check_method(config, "average-models", "`grappa` sums gradients")?;
-    for (key, alike) in [
-        ("residency.mode", config.residency.mode == "all"),
-        ("agree.correction", config.agree.correction == Correction::None),
-        ("train.batch", config.train.batch == BatchKind::Mini),
-    ] {
-        if !alike {
-            let found = config.show(key).unwrap_or_default();
-            let message =
-                format!("expected nothing else than the default with strategy `sdt`, found {found}");
-            return Err(Error::config(config.place(key), key, message)
-                .with_hint("parts are trained alone, in batches; `grappa` joins them"));
-        }
-    }
-    Ok(())
+    let unused =
+        [("agree.codec", config.agree.codec != "f32"), ("agree.clip_local", config.agree.clip_local != 0.0)];
+    let Some((key, _)) = unused.into_iter().find(|(_, set)| *set) else { return Ok(()) };
+    let found = config.show(key).unwrap_or_default();
+    let message = format!("expected the default with strategy `sdt`, found {found}");
+    Err(Error::config(config.place(key), key, message)
+        .with_hint("no gradients are summed; `train.clip_norm` limits those of a part"))
 }
 
 struct Sdt {
@@ -122,7 +117,7 @@ impl Sdt {
             let means = average(comm, turns, &lists, &shares, len)?;
             let steps = self.states.iter().map(|state| state.steps).max().unwrap_or(0);
             let mut most = [steps];
-            comm.all_reduce_max_u64(&mut most, archipelago_comm::Kind::Control)?;
+            comm.all_reduce_max_u64(&mut most, Kind::Control)?;
             self.states.iter_mut().for_each(|state| put_numbers(state, &means, most[0]));
         }
         put_weights(&mut worker.tape.parameters, &means);
@@ -148,6 +143,7 @@ impl Sdt {
         for epoch in epochs {
             let outcome = held.epoch(worker, manner, epoch, step + all.steps, &mut |_| {})?;
             all.add(&outcome);
+            worker.comm.barrier()?;
         }
         all.loss /= count as f64;
         self.states[phase] = worker.optimizer.state().clone();
@@ -160,22 +156,30 @@ impl Strategy for Sdt {
         let turns = islands(worker)?.turns;
         let last = (epoch + self.span() - 1).min(self.epochs.max(epoch));
         let start = weights(&worker.tape.parameters);
-        let (mut all, mut trained) = (EpochOutcome::default(), Vec::new());
+        let (mut all, mut trained, mut losses) = (EpochOutcome::default(), Vec::new(), Vec::new());
         for phase in 0..turns.phases() {
             let (mut held, secs) = self.land(worker, phase)?;
             if turns.part(worker.comm.rank(), phase).is_some() {
                 put_weights(&mut worker.tape.parameters, &start);
                 let outcome = self.train(worker, &mut held, phase, epoch..=last, step)?;
                 trained.push(weights(&worker.tape.parameters));
+                losses.push(outcome.loss);
                 all.add(&outcome);
+                all.landing.made += u64::from(secs > 0.0);
+                all.landing.switches += u64::from(!self.landed);
+            } else {
+                // Ranks meet after every epoch, so that nobody waits for longer than one.
+                (epoch..=last).try_for_each(|_| worker.comm.barrier())?;
             }
             all.landing.secs += secs;
-            all.landing.made += u64::from(secs > 0.0);
-            all.landing.switches += u64::from(!self.landed);
-            self.held = (!turns.rotate()).then_some(held);
+            match turns.rotate() {
+                true => islands(worker)?.give_back(held.into_part()),
+                false => self.held = Some(held),
+            }
         }
         self.landed = true;
         self.agree(worker, &trained)?;
+        all.loss = in_part_order(worker, &turns, &losses)?;
         // Steps are those of the part that makes most of them, as if all ran side by side.
         let batch = worker.config.train.batch_size as u64;
         let most = islands(worker)?.targets.iter().max().copied().unwrap_or(0).div_ceil(batch);
@@ -220,6 +224,14 @@ impl Strategy for Sdt {
         }
         Ok(())
     }
+}
+
+/// The sum of what each part came to, in part order, which does not depend on the number of ranks; at rank 0, and 0
+/// elsewhere.
+fn in_part_order(worker: &Worker, turns: &Turns, losses: &[f64]) -> Result<f64> {
+    let of_ranks = worker.comm.gather(0, losses, Kind::Control)?;
+    let part = |part: usize, of_ranks: &[Vec<f64>]| of_ranks[part % of_ranks.len()][part / of_ranks.len()];
+    Ok(of_ranks.map_or(0.0, |of_ranks| (0..turns.parts()).map(|p| part(p, &of_ranks)).sum()))
 }
 
 /// All weights, one after the other.

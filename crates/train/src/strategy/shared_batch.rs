@@ -15,7 +15,8 @@ use std::sync::Arc;
 pub(super) fn check(config: &RunConfig, _: u32) -> Result<()> {
     let name = &config.strategy.name;
     let refused = |key: &str, message: String| {
-        let able = STRATEGIES.iter().filter(|entry| !entry.behavior.global_batch);
+        let own = |entry: &&super::Entry| !entry.behavior.global_batch && !entry.behavior.isolated;
+        let able = STRATEGIES.iter().filter(own);
         let able: Vec<String> = able.map(|entry| format!("`{}`", entry.name)).collect();
         let hint = format!("strategies that can: {}", able.join(", "));
         Err(Error::config(config.place(key), key, message).with_hint(hint))

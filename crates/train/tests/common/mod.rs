@@ -6,6 +6,7 @@ use archipelago_graph::Store;
 use archipelago_graph::dataset::{Dataset, EdgeChunk, EdgeColumns, Features, Labels, MemoryEdges, Splits};
 use archipelago_graph::partition::{self, Assignment, Request};
 use archipelago_graph::progress::Silent;
+use archipelago_graph::random::{Key, Purpose};
 use archipelago_graph::store::{self, Meta};
 use archipelago_graph::synthetic::sbm::{self, SbmOptions};
 use archipelago_train::checkpoint::{Checkpoint, Slot};
@@ -101,6 +102,66 @@ pub fn reference_graph(multi: bool) -> Option<Dataset> {
         names: None,
         notes: Vec::new(),
     })
+}
+
+/// Numbers per node of [`graph`].
+pub const WIDTH: usize = 3;
+
+/// A graph of these edges (source, target) with three numbers and one of two classes per node.
+pub fn graph(nodes: u64, edges: &[(u64, u64)], train: Vec<u64>) -> Dataset {
+    let (sources, targets) = edges.iter().copied().unzip();
+    let edges = EdgeChunk { sources, targets, ..EdgeChunk::default() };
+    let number = |i: u64| Key::new(8, Purpose::Generate).with(i).normal(0) as f32;
+    Dataset {
+        name: "by hand".into(),
+        nodes,
+        undirected: false,
+        edges: Box::new(MemoryEdges::new(edges, 0)),
+        edge_columns: EdgeColumns::default(),
+        features: Features::Dense {
+            width: WIDTH,
+            values: (0..nodes * WIDTH as u64).map(number).collect::<Vec<_>>().into(),
+        },
+        labels: Labels::Classes {
+            classes: 2,
+            values: (0..nodes as i64).map(|node| node % 2).collect::<Vec<_>>().into(),
+        },
+        splits: Splits { train, valid: (0..nodes).collect(), test: Vec::new() },
+        names: None,
+        notes: Vec::new(),
+    }
+}
+
+/// A graph and its parts.
+pub type Case = (&'static str, Dataset, Assignment);
+
+/// Graphs and parts of 24 nodes that are easily forgotten.
+pub fn odd_cases() -> Vec<Case> {
+    let path: Vec<(u64, u64)> = (1..24).flat_map(|node| [(node - 1, node), (node, node - 1)]).collect();
+    let by = |parts: u32, part: fn(u64) -> u32| Assignment { parts, part_of: (0..24).map(part).collect() };
+    let thirds = || by(3, |node| (node / 8) as u32);
+    let multi =
+        Labels::Multi { classes: 3, values: (0..72).map(|i| u8::from(i % 5 < 2)).collect::<Vec<_>>().into() };
+    vec![
+        ("all training nodes in one part", graph(24, &path, (0..8).collect()), thirds()),
+        ("a rank without training nodes", graph(24, &path, (0..16).collect()), thirds()),
+        ("fewer training nodes than ranks", graph(24, &path, vec![20]), thirds()),
+        ("unequal ranks", graph(24, &path, vec![0, 1, 2, 3, 4, 5, 6, 9, 17]), thirds()),
+        (
+            "empty parts",
+            graph(24, &path, (0..24).step_by(2).collect()),
+            by(5, |node| 2 * (node as u32 % 2) + 1),
+        ),
+        ("one part owns everything", graph(24, &path, (0..24).collect()), by(3, |_| 1)),
+        ("no edges", graph(24, &[], (0..12).collect()), thirds()),
+        ("isolated targets", graph(24, &path[..20], (8..24).collect()), by(4, |node| node as u32 % 4)),
+        ("several labels", Dataset { labels: multi, ..graph(24, &path, (0..13).collect()) }, thirds()),
+        (
+            "no features",
+            Dataset { features: Features::None, ..graph(24, &path, (0..13).collect()) },
+            thirds(),
+        ),
+    ]
 }
 
 /// A run file from `section.key=value` lines.
@@ -218,8 +279,9 @@ pub fn resumed(
         job: Job::alone(),
         operators: None,
     };
-    // The stop is agreed on in the epoch after the one that was heard of.
-    assert_eq!(run.train().unwrap(), Ending::Interrupted { epoch: heard + 1 });
+    // The stop is agreed on in the epoch (or round) after the one that was heard of.
+    let round = if config.agree.method == "average-models" { config.agree.every } else { 1 };
+    assert_eq!(run.train().unwrap(), Ending::Interrupted { epoch: heard + round });
     stop.store(false, Ordering::Relaxed);
     between();
     run.resume = Some(Checkpoint::load(folder.path(), Slot::Last).unwrap());
