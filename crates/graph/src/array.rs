@@ -103,6 +103,27 @@ impl<T: Pod> Deref for Array<T> {
     }
 }
 
+/// Asks for huge pages under the free room of a large buffer: at random places of it, small ones cost as much as the
+/// reading itself.
+pub fn advise_huge<T: Pod>(buffer: &mut Vec<T>) {
+    const HUGE: usize = 2 << 20;
+    let room = buffer.spare_capacity_mut();
+    let aligned = room.as_ptr().align_offset(HUGE).min(room.len());
+    let bytes = (room.len() - aligned) * size_of::<T>() / HUGE * HUGE;
+    #[cfg(target_os = "linux")]
+    if bytes > 0 {
+        // SAFETY: whole pages inside the buffer's own memory, and advice changes no contents.
+        unsafe { libc::madvise(room[aligned..].as_mut_ptr().cast(), bytes, libc::MADV_HUGEPAGE) };
+    }
+}
+
+/// An empty list with room for `len`, on huge pages where it is large.
+pub fn with_room<T: Pod>(len: usize) -> Vec<T> {
+    let mut list = Vec::with_capacity(len);
+    advise_huge(&mut list);
+    list
+}
+
 /// Lets the system take back the pages of a stretch of `map`, which must be a mapping of a file.
 pub(crate) fn release(map: &Mmap, offset: usize, bytes: usize) {
     if bytes > 0 {

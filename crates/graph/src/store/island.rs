@@ -11,7 +11,7 @@
 use super::manifest::{FeatureKind, LabelKind};
 use super::part::{Arrays, Part};
 use crate::PartId;
-use crate::array::Array;
+use crate::array::{Array, with_room};
 use crate::dataset::EdgeColumns;
 use std::sync::Arc;
 
@@ -150,7 +150,14 @@ impl<'a> Crew<'a> {
         }
         // Mostly ascending runs, which a stable sort merges.
         rows.sort_by_key(|origin| origin.original);
-        let mut places: Vec<Vec<u32>> = lists.iter().map(|list| vec![NONE; list.len()]).collect();
+        // Room for the halo, which follows.
+        let halo = |source: usize| parts.get(source).map_or(0, |part| part.halo().len());
+        let place = |(source, list): (usize, &&[u64])| {
+            let mut places = with_room(list.len() + halo(source));
+            places.resize(list.len(), NONE);
+            places
+        };
+        let mut places: Vec<Vec<u32>> = lists.iter().enumerate().map(place).collect();
         for (at, origin) in rows.iter().enumerate() {
             places[origin.source as usize][origin.row as usize] = at as u32;
         }
@@ -182,13 +189,12 @@ impl<'a> Crew<'a> {
     fn edges(&self, weighted: bool) -> Arrays {
         let lists = Lists::of(self);
         let most: usize = self.parts.iter().map(|part| part.edges()).sum();
-        let (mut offsets, mut sources, mut weights) =
-            (Vec::with_capacity(self.rows.len() + 1), Vec::new(), Vec::new());
+        let (mut offsets, mut sources) = (with_room(self.rows.len() + 1), with_room(most));
+        let mut weights = with_room(if weighted { most } else { 0 });
         offsets.push(0u64);
-        sources.reserve_exact(most);
-        weights.reserve_exact(if weighted { most } else { 0 });
+        let mut found = Vec::new();
         for origin in &self.rows {
-            lists.each(origin, |source, weight| {
+            lists.each(origin, &mut found, |source, weight| {
                 sources.push(source);
                 if weighted {
                     weights.push(weight);
@@ -229,7 +235,9 @@ impl<'a> Crew<'a> {
         let of_guests = self.guests.iter().map(|wave| &wave.values[..]);
         let rows_of: Vec<&[f32]> = of_parts.iter().map(|rows| &rows[..]).chain(of_guests).collect();
         values.clear();
-        values.reserve_exact(self.rows.len() * width);
+        if values.capacity() < self.rows.len() * width {
+            values = with_room(self.rows.len() * width);
+        }
         let mut given_back = vec![0; self.parts.len()];
         for stretch in self.rows.chunks(STRETCH) {
             for (part, rows) in of_parts.iter().enumerate() {
@@ -359,7 +367,6 @@ struct Lists<'a> {
 /// The lists of a part, looked up once.
 struct OwnLists<'a> {
     offsets: &'a [u64],
-    order: Option<&'a [u32]>,
     sources: &'a [u32],
     weights: Option<&'a [f32]>,
     /// The island's row of each row of the part.
@@ -370,7 +377,6 @@ impl<'a> Lists<'a> {
     fn of(crew: &'a Crew<'a>) -> Self {
         let own = crew.parts.iter().zip(&crew.of_parts).map(|(part, places)| OwnLists {
             offsets: part.offsets(),
-            order: part.order(),
             sources: part.sources(),
             weights: part.weights(),
             places,
@@ -387,11 +393,11 @@ impl<'a> Lists<'a> {
     }
 
     /// Gives the source row and the weight of every in-edge of a row, in ascending original id of the source, which
-    /// is ascending row.
-    fn each(&self, origin: &Origin, take: impl FnMut(u32, f32)) {
+    /// is ascending row. `found` is scratch memory.
+    fn each(&self, origin: &Origin, found: &mut Vec<(u32, f32)>, take: impl FnMut(u32, f32)) {
         let (source, row) = (origin.source as usize, origin.row as usize);
         match self.own.get(source) {
-            Some(own) => own.each(row, take),
+            Some(own) => own.each(row, found, take),
             None => self.each_of_guest(source - self.own.len(), row, take),
         }
     }
@@ -409,18 +415,18 @@ impl<'a> Lists<'a> {
 }
 
 impl OwnLists<'_> {
-    fn each(&self, row: usize, mut take: impl FnMut(u32, f32)) {
+    /// Lists are read as they are stored, which walks through the places in one direction per owner; what is left is then
+    /// a few ascending runs, which a stable sort merges.
+    fn each(&self, row: usize, found: &mut Vec<(u32, f32)>, mut take: impl FnMut(u32, f32)) {
         let (start, end) = (self.offsets[row] as usize, self.offsets[row + 1] as usize);
-        let sources = &self.sources[start..end];
-        let mut give = |position: usize| {
-            let place = self.places[sources[position] as usize];
-            if place != NONE {
-                take(place, self.weights.map_or(1.0, |weights| weights[start + position]));
-            }
-        };
-        match self.order {
-            Some(order) => order[start..end].iter().for_each(|&position| give(position as usize)),
-            None => (0..sources.len()).for_each(give),
+        found.clear();
+        let places = self.sources[start..end].iter().map(|&source| self.places[source as usize]);
+        match self.weights {
+            Some(weights) => found.extend(places.zip(weights[start..end].iter().copied())),
+            None => found.extend(places.map(|place| (place, 1.0))),
         }
+        found.retain(|(place, _)| *place != NONE);
+        found.sort_by_key(|(place, _)| *place);
+        found.iter().for_each(|&(place, weight)| take(place, weight));
     }
 }

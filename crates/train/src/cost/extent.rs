@@ -7,7 +7,10 @@
 use super::held::{Rows, Widths};
 
 /// Pages of mapped files that are not given back at once.
-const MAPPED: u64 = 32 << 20;
+const MAPPED: u64 = 48 << 20;
+
+/// Memory of small lists that the allocator does not give back at once.
+const RETAINED: u64 = 64 << 20;
 
 /// How large an island is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,6 +45,11 @@ impl Extent {
         self.index() + self.features()
     }
 
+    /// Bytes beside it that `part`, another one, takes while it is evaluated and this one is not held.
+    pub fn beyond(&self, part: &Self, widths: &Widths) -> u64 {
+        part.evaluated(widths).saturating_sub(self.held()) + self.held().min(RETAINED)
+    }
+
     /// Bytes beside it while it is made: guests as they are told, heard and put in order; where every row comes from;
     /// and pages of lists that are being read.
     pub fn making(&self) -> u64 {
@@ -65,7 +73,7 @@ impl Extent {
 
     /// Bytes of this, one part with its halo, while it is evaluated: while it is made, or with what a layer reads,
     /// transforms and computes.
-    pub fn evaluated(&self, widths: &Widths) -> u64 {
+    fn evaluated(&self, widths: &Widths) -> u64 {
         let width = |layer: usize| widths.head_width(layer).max(widths.shape.layer(layer).output) as u64;
         let read = |layer: usize| 4 * widths.shape.layer(layer).input as u64;
         let hidden = (1..widths.shape.layers).map(read).max().unwrap_or(0);

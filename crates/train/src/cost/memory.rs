@@ -181,7 +181,7 @@ fn isolated(facts: &GraphFacts, net: &Net, shape: &Shape, epoch: &Epoch, config:
     let mut beside = held.making().max(batches + step);
     if island.per_epoch > 1.0 && config.train.eval_every > 0 {
         let part = extent(facts.owned(), facts.halo, 1.0, 1);
-        beside = beside.max(part.evaluated(&net.widths).saturating_sub(held.held()));
+        beside = beside.max(held.beyond(&part, &net.widths));
     }
     vec![
         ("graph", held.index() as f64),

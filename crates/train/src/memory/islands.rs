@@ -59,7 +59,7 @@ pub(super) fn add(
         items.iter_mut().filter(|(item, _)| !stays(item)).for_each(|(_, bytes)| *bytes = 0);
         if worker.config.train.eval_every > 0 {
             let part = largest(manifest, Reach { parts: 1, hops: 1 });
-            beside = beside.max(part.evaluated(&widths).saturating_sub(extent.held()));
+            beside = beside.max(extent.beyond(&part, &widths));
         }
     }
     let activations = get(items, "activations");

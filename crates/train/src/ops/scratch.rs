@@ -1,6 +1,7 @@
 //! Where does a kernel put what it needs only until it returns? In buffers that each thread keeps and reuses, so that
 //! nothing is allocated after the first step.
 
+use archipelago_graph::array::advise_huge;
 use std::cell::RefCell;
 
 thread_local! { static FREE: RefCell<Vec<Vec<f32>>> = RefCell::new(prepared()); }
@@ -33,19 +34,6 @@ pub(crate) fn with_scratch<R>(len: usize, work: impl FnOnce(&mut [f32]) -> R) ->
     let result = work(&mut buffer[..len]);
     FREE.with_borrow_mut(|free| free.push(buffer));
     result
-}
-
-/// Asks for huge pages under a large buffer: at random places of it, small ones cost as much as the reading itself.
-fn advise_huge(buffer: &mut Vec<f32>) {
-    const HUGE: usize = 2 << 20;
-    let room = buffer.spare_capacity_mut();
-    let aligned = room.as_ptr().align_offset(HUGE).min(room.len());
-    let bytes = (room.len() - aligned) * size_of::<f32>() / HUGE * HUGE;
-    #[cfg(target_os = "linux")]
-    if bytes > 0 {
-        // SAFETY: whole pages inside the buffer's own memory, and advice changes no contents.
-        unsafe { libc::madvise(room[aligned..].as_mut_ptr().cast(), bytes, libc::MADV_HUGEPAGE) };
-    }
 }
 
 /// The smallest kept buffer that is large enough, else the largest; of equals that which was used last.
