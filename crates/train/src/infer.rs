@@ -45,7 +45,7 @@ impl Run<'_> {
     /// Predictions for all nodes with the weights of a checkpoint; `None` in all processes but the first.
     pub fn infer(&self, checkpoint: &Checkpoint, embeddings: bool) -> Result<Option<Predictions>> {
         let mut found = self.launch(|comm| {
-            let mut worker = self.restored(comm, checkpoint, Behavior::EVERY_PART)?;
+            let mut worker = self.restored(comm, checkpoint, Behavior::OWN)?;
             predict(&mut worker, embeddings)
         })?;
         Ok(found.swap_remove(0))
@@ -66,7 +66,7 @@ impl Run<'_> {
                 .with_hint("train with `train.task = \"link\"` to score links"));
         }
         let mut found = self.launch(|comm| {
-            let mut worker = self.restored(comm, checkpoint, Behavior::EVERY_PART)?;
+            let mut worker = self.restored(comm, checkpoint, Behavior::OWN)?;
             score(&mut worker, pairs)
         })?;
         Ok(found.swap_remove(0))

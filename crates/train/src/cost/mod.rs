@@ -3,7 +3,7 @@
 //! Pure functions of numbers, one file for each question, in the order in which answers build on each other: what the
 //! [`graph`] and its [`degrees`] are, how many [`rows`] a batch has, what the strategy ([`shape`]) and the model
 //! ([`net`]) do, what a rank computes in an [`epoch`], what goes over the [`wire`], what lies in [`memory`], how much
-//! [`work`] that is, and how long it takes at given [`rates`]; [`fit`] finds rates that explain measured runs.
+//! [`work`] that is, and how long it takes at given [`rates`]; [`fit()`] finds rates that explain measured runs.
 //!
 //! All of it are averages over parts and steps. A run states its own need when it has counted its rows
 //! ([`crate::memory`]), by the same formulas ([`held`]).

@@ -20,13 +20,7 @@ pub(super) const ENTRY: Entry = Entry {
     name: "bns",
     summary: "full batch, a random share of the boundary nodes sends in a step (exchange.boundary_rate)",
     paper: "Wan et al., MLSys 2022",
-    behavior: Behavior {
-        exact: false,
-        global_batch: true,
-        distributed: true,
-        ranks_equal: true,
-        isolated: false,
-    },
+    behavior: Behavior::SHARED,
     preset: &[],
     check,
     build: |worker| {

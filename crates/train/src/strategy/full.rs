@@ -15,13 +15,7 @@ pub(super) const ENTRY: Entry = Entry {
     name: "full",
     summary: "full batch, exact exchange in every layer, summed gradients",
     paper: "the baseline of all seven systems",
-    behavior: Behavior {
-        exact: true,
-        global_batch: true,
-        distributed: true,
-        ranks_equal: true,
-        isolated: false,
-    },
+    behavior: Behavior { exact: true, ..Behavior::SHARED },
     preset: &[],
     check,
     build: |worker| {

@@ -103,9 +103,15 @@ pub struct Behavior {
 }
 
 impl Behavior {
-    /// Every rank holds the part of its number, and nothing is trained on all nodes at once: what inference needs.
-    pub const EVERY_PART: Self =
-        Self { exact: true, global_batch: false, distributed: true, ranks_equal: true, isolated: false };
+    /// All ranks compute one batch together, not exactly.
+    const SHARED: Self =
+        Self { exact: false, global_batch: true, distributed: true, ranks_equal: true, isolated: false };
+
+    /// Ranks draw batches of their own, and ask each other for what those need.
+    pub const OWN: Self = Self { global_batch: false, ..Self::SHARED };
+
+    /// Ranks train on islands.
+    const ISLANDS: Self = Self { isolated: true, ..Self::OWN };
 
     /// How many ranks a run on `parts` parts has.
     pub fn ranks(&self, config: &RunConfig, parts: u32) -> usize {

@@ -13,13 +13,7 @@ pub(super) const ENTRY: Entry = Entry {
     name: "pipegcn",
     summary: "full batch, rows and their gradients arrive one step late",
     paper: "Wan et al., ICLR 2022",
-    behavior: Behavior {
-        exact: false,
-        global_batch: true,
-        distributed: true,
-        ranks_equal: true,
-        isolated: false,
-    },
+    behavior: Behavior::SHARED,
     preset: &[],
     check,
     build: |worker| {

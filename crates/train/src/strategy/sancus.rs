@@ -15,14 +15,11 @@ use crate::worker::Worker;
 use crate::{Error, Result};
 use std::rc::Rc;
 
-const BEHAVIOR: Behavior =
-    Behavior { exact: false, global_batch: true, distributed: true, ranks_equal: true, isolated: false };
-
 pub(super) const ENTRY: Entry = Entry {
     name: "sancus",
     summary: "full batch, rows are sent again when they are too old (exchange.staleness)",
     paper: "Peng et al., VLDB 2022",
-    behavior: BEHAVIOR,
+    behavior: Behavior::SHARED,
     preset: &[],
     check,
     build: |worker| build(worker, Skips::Rows),
@@ -32,7 +29,7 @@ pub(super) const CAGNET: Entry = Entry {
     name: "cagnet",
     summary: "full batch, every part's rows are sent to all that read them (sancus with bound 0)",
     paper: "Tripathy et al., SC 2020",
-    behavior: Behavior { exact: true, ..BEHAVIOR },
+    behavior: Behavior { exact: true, ..Behavior::SHARED },
     preset: &[],
     check,
     build: |worker| build(worker, Skips::Nothing),
@@ -42,7 +39,7 @@ pub(super) const SKIPG: Entry = Entry {
     name: "skipg",
     summary: "full batch, gradients of rows are sent again when they are too old",
     paper: "a baseline of SANCUS",
-    behavior: BEHAVIOR,
+    behavior: Behavior::SHARED,
     preset: &[],
     check: check_skipg,
     build: |worker| build(worker, Skips::Gradients),
