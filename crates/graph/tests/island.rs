@@ -71,8 +71,7 @@ impl World {
             guests.values.extend_from_slice(&values[row * width..][..width]);
             let list = part.offsets()[row] as usize..part.offsets()[row + 1] as usize;
             told.counts.push(list.len() as u32);
-            for position in list.clone() {
-                let edge = part.order().map_or(position, |order| list.start + order[position] as usize);
+            for edge in list {
                 told.sources.push(part.global(part.sources()[edge]));
                 told.weights.push(part.weights().unwrap()[edge]);
             }

@@ -54,7 +54,7 @@ fn all_layers(worker: &mut Worker, islands: &Islands) -> Result<Vec<u64>> {
         let mut after = Rows { scratch: Scratch::new(islands.scratch())?, spans: Vec::new(), width };
         for phase in 0..islands.turns.phases() {
             let id = islands.turns.part(worker.comm.rank(), phase);
-            let sight = Sight::of(islands, id, layer == 0)?;
+            let sight = Sight::of(islands, id, phase, layer == 0)?;
             let input = sight.input(worker, islands, before.as_ref())?;
             let Some(part) = id.map(|id| islands.part(id)).transpose()? else { continue };
             make_room(worker);
@@ -87,10 +87,12 @@ struct Sight {
     plan: Plan,
     /// Global ids of the part.
     own: Range<u64>,
+    /// Its turn on this rank.
+    turn: usize,
 }
 
 impl Sight {
-    fn of(islands: &Islands, id: Option<PartId>, features: bool) -> Result<Self> {
+    fn of(islands: &Islands, id: Option<PartId>, turn: usize, features: bool) -> Result<Self> {
         let parts: Vec<PartId> = id.into_iter().collect();
         let exchange = features && !islands.sighted.get();
         let wish = Wish { parts: &parts, trained: 0, hops: 1, features, exchange };
@@ -99,7 +101,7 @@ impl Sight {
         let here = |row: &u32| own.contains(&island.globals[*row as usize]);
         let targets: Vec<u32> = (0..island.globals.len() as u32).filter(here).collect();
         let plan = Plan::alone(&island.part, &islands.alone, &targets, 1, &island.degrees, false)?;
-        Ok(Self { island, plan, own })
+        Ok(Self { island, plan, own, turn })
     }
 
     /// What the layer reads, in the order of the plan: features, or the rows of the layer before.
@@ -117,12 +119,12 @@ impl Sight {
         })?;
         let mut values = Buffer::zeros(order.len() * width);
         // Targets come first, in the part's own order.
-        let own = (self.own.end - self.own.start) as usize * width;
+        let own = (self.own.end - self.own.start) as usize;
+        let (mine, theirs) = values.split_at_mut(own * width);
         if own > 0 {
-            let part = islands.part(islands.like.owner_of(archipelago_graph::GlobalId(self.own.start)))?;
-            scratch.read(spans[turn(&part)], 0, &mut values[..own])?;
+            scratch.read(spans[self.turn], 0, mine)?;
         }
-        for (slot, row) in values.chunks_exact_mut(*width).zip(order) {
+        for (slot, row) in theirs.chunks_exact_mut(*width).zip(&order[own..]) {
             if let Ok(at) = guests.binary_search(&global(row)) {
                 slot.copy_from_slice(&brought[at * width..][..*width]);
             }

@@ -71,6 +71,18 @@ pub struct Worker {
     schedule: Schedule,
 }
 
+/// What a rank stands on: the rows it holds, and what is learned of them.
+struct Ground {
+    plan: Plan,
+    features: Input,
+    embeddings: Option<Embeddings>,
+    labelled: Vec<u32>,
+    targets: usize,
+    links: Option<LinkTask>,
+    global_batch: bool,
+    all_targets: u64,
+}
+
 impl Worker {
     /// Sets one rank of a run on `store` up, for a strategy that behaves so. Scratch files go to `folder`.
     pub fn of_store(
@@ -132,32 +144,17 @@ impl Worker {
         let beside = shares.as_mut().map_or_else(Vec::new, LinkShares::take_weights);
         let (model, parameters, buffers) = build_model(&part, &config, output, beside)?;
         let links = shares.map(|shares| LinkTask::new(shares, &parameters, &config));
-        let optimizer = Optimizer::new(&config.train, &parameters);
-        let agreement = SumGradients::new(&config, &comm, parameters.count())?;
-        Ok(Self {
-            optimizer,
-            schedule: Schedule::new(&config.train),
-            tape: Tape::new(parameters, buffers, pool),
-            layers: plan.layers,
-            whole: vec![Arc::clone(&plan.whole); config.model.layers],
-            statics: Statics::new(plan.whole, features, model.only_verb()),
+        let ground = Ground {
+            features,
             embeddings: Embeddings::of(&part, &config),
-            order: plan.order,
-            originals: Arc::new(plan.originals),
+            plan,
             targets,
             labelled,
             links,
-            operators: None,
-            spent: Arc::default(),
             global_batch,
             all_targets: counts[0],
-            agreement,
-            islands: None,
-            comm,
-            part,
-            config,
-            model,
-        })
+        };
+        Self::on_ground(comm, part, config, pool, (model, parameters, buffers), ground)
     }
 
     /// Sets up a rank whose parts take turns: it holds none of them, `part` only tells what all have alike.
@@ -168,30 +165,50 @@ impl Worker {
         pool: Pool,
         all_targets: u64,
     ) -> Result<Self> {
-        let (model, parameters, buffers) = build_model(&part, &config, part.classes(), Vec::new())?;
-        let optimizer = Optimizer::new(&config.train, &parameters);
-        let agreement = SumGradients::new(&config, &comm, parameters.count())?;
-        let nothing = Plan::nothing();
-        let cols = model.shape().input;
-        let features = Input::Dense(Arc::new(Matrix { rows: 0, cols, values: Buffer::zeros(0).into() }));
-        Ok(Self {
-            optimizer,
-            schedule: Schedule::new(&config.train),
-            tape: Tape::new(parameters, buffers, pool),
-            layers: Vec::new(),
-            whole: Vec::new(),
-            statics: Statics::new(nothing.whole, features, None),
+        let built = build_model(&part, &config, part.classes(), Vec::new())?;
+        let nothing = Matrix { rows: 0, cols: built.0.shape().input, values: Buffer::zeros(0).into() };
+        let ground = Ground {
+            plan: Plan::nothing(),
+            features: Input::Dense(Arc::new(nothing)),
             embeddings: None,
-            order: Vec::new(),
-            originals: Arc::default(),
-            targets: 0,
             labelled: Vec::new(),
+            targets: 0,
             links: None,
-            operators: None,
-            spent: Arc::default(),
             global_batch: false,
             all_targets,
-            agreement,
+        };
+        Self::on_ground(comm, part, config, pool, built, ground)
+    }
+
+    /// A rank with this model on this ground.
+    fn on_ground(
+        comm: Rc<Comm>,
+        part: Arc<Part>,
+        config: Arc<RunConfig>,
+        pool: Pool,
+        (model, parameters, buffers): (Model, Parameters, Parameters),
+        ground: Ground,
+    ) -> Result<Self> {
+        let Ground { plan, features, embeddings, labelled, targets, links, global_batch, all_targets } =
+            ground;
+        Ok(Self {
+            optimizer: Optimizer::new(&config.train, &parameters),
+            schedule: Schedule::new(&config.train),
+            agreement: SumGradients::new(&config, &comm, parameters.count())?,
+            tape: Tape::new(parameters, buffers, pool),
+            layers: plan.layers,
+            whole: vec![Arc::clone(&plan.whole); config.model.layers],
+            statics: Statics::new(plan.whole, features, model.only_verb()),
+            embeddings,
+            order: plan.order,
+            originals: Arc::new(plan.originals),
+            targets,
+            labelled,
+            links,
+            operators: None,
+            spent: Arc::default(),
+            global_batch,
+            all_targets,
             islands: None,
             comm,
             part,

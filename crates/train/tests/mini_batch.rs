@@ -383,12 +383,7 @@ fn counted(sets: &[&str]) -> ((u64, u64), Loading) {
     let (mut sent, mut sum) = ((0, 0), Loading::default());
     for (bytes, messages, loading) in ranks.unwrap() {
         sent = (sent.0 + bytes, sent.1 + messages);
-        sum.edges += loading.edges;
-        sum.rows += loading.rows;
-        sum.remote_rows += loading.remote_rows;
-        sum.cached_rows += loading.cached_rows;
-        sum.reused_rows += loading.reused_rows;
-        sum.batches += loading.batches;
+        sum.add(&loading);
     }
     (sent, sum)
 }

@@ -11,6 +11,33 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
+/// How large a graph is to be.
+#[derive(clap::Args)]
+pub struct Size {
+    /// How many nodes
+    #[arg(long, value_name = "N", conflicts_with = "scale")]
+    pub nodes: Option<u64>,
+    /// How many nodes, as a power of 2
+    #[arg(long, value_name = "LOG2", value_parser = clap::value_parser!(u32).range(0..=40))]
+    pub scale: Option<u32>,
+    /// How many directed edges; an undirected edge counts twice
+    #[arg(long, value_name = "E")]
+    pub edges: Option<u64>,
+    /// Numbers per node
+    #[arg(long, value_name = "F")]
+    pub features: Option<usize>,
+    /// How many classes
+    #[arg(long, value_name = "C")]
+    pub classes: Option<usize>,
+}
+
+impl Size {
+    /// How many nodes, however that was said.
+    pub fn node_count(&self) -> Option<u64> {
+        self.nodes.or(self.scale.map(|scale| 1 << scale))
+    }
+}
+
 /// Flags of `archi generate`.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
@@ -21,21 +48,8 @@ rmat streams: the graph may be larger than memory. `archi list generators` shows
 pub struct Args {
     /// Generator (`archi list generators`)
     generator: String,
-    /// How many nodes
-    #[arg(long, value_name = "N", conflicts_with = "scale")]
-    nodes: Option<u64>,
-    /// How many nodes, as a power of 2
-    #[arg(long, value_name = "LOG2", value_parser = clap::value_parser!(u32).range(0..=40))]
-    scale: Option<u32>,
-    /// How many directed edges; an undirected edge counts twice
-    #[arg(long, value_name = "E")]
-    edges: Option<u64>,
-    /// Numbers per node
-    #[arg(long, value_name = "F")]
-    features: Option<usize>,
-    /// How many classes
-    #[arg(long, value_name = "C")]
-    classes: Option<usize>,
+    #[command(flatten)]
+    size: Size,
     /// Give nodes several labels
     #[arg(long)]
     multilabel: bool,
@@ -53,14 +67,14 @@ pub struct Args {
 impl Args {
     /// What is asked of the generator; its edges keep their number per node unless given.
     fn request(&self, defaults: &Request) -> Request {
-        let nodes = self.nodes.or(self.scale.map(|scale| 1 << scale)).unwrap_or(defaults.nodes);
+        let nodes = self.size.node_count().unwrap_or(defaults.nodes);
         let per_node = defaults.edges.checked_div(defaults.nodes).unwrap_or(0);
         let most = nodes.saturating_mul(nodes.saturating_sub(1));
         Request {
             nodes,
-            edges: self.edges.unwrap_or(nodes.saturating_mul(per_node).min(most)),
-            features: self.features.unwrap_or(defaults.features),
-            classes: self.classes.unwrap_or(defaults.classes),
+            edges: self.size.edges.unwrap_or(nodes.saturating_mul(per_node).min(most)),
+            features: self.size.features.unwrap_or(defaults.features),
+            classes: self.size.classes.unwrap_or(defaults.classes),
             multilabel: self.multilabel,
             edge_attributes: self.edge_attributes,
             seed: self.seed,

@@ -45,7 +45,7 @@ pub struct Guests {
 pub struct GuestLists {
     /// In-edges of each guest.
     pub counts: Vec<u32>,
-    /// Global ids of their sources, guest by guest, in ascending original id.
+    /// Global ids of their sources, guest by guest.
     pub sources: Vec<u64>,
     /// Their weights; empty where edges have none.
     pub weights: Vec<f32>,
@@ -194,12 +194,11 @@ impl<'a> Crew<'a> {
         offsets.push(0u64);
         let mut found = Vec::new();
         for origin in &self.rows {
-            lists.each(origin, &mut found, |source, weight| {
-                sources.push(source);
-                if weighted {
-                    weights.push(weight);
-                }
-            });
+            lists.find(origin, &mut found);
+            sources.extend(found.iter().map(|(source, _)| source));
+            if weighted {
+                weights.extend(found.iter().map(|(_, weight)| weight));
+            }
             offsets.push(sources.len() as u64);
         }
         sources.shrink_to_fit();
@@ -392,41 +391,38 @@ impl<'a> Lists<'a> {
         Self { crew, own: own.collect(), starts }
     }
 
-    /// Gives the source row and the weight of every in-edge of a row, in ascending original id of the source, which
-    /// is ascending row. `found` is scratch memory.
-    fn each(&self, origin: &Origin, found: &mut Vec<(u32, f32)>, take: impl FnMut(u32, f32)) {
+    /// Puts the source row and the weight of every in-edge of a row into `found`, in ascending row, which is ascending
+    /// original id.
+    ///
+    /// Lists are read as they are stored, which walks through the places in one direction per owner; what is left is then
+    /// a few ascending runs, which a stable sort merges.
+    fn find(&self, origin: &Origin, found: &mut Vec<(u32, f32)>) {
+        found.clear();
         let (source, row) = (origin.source as usize, origin.row as usize);
         match self.own.get(source) {
-            Some(own) => own.each(row, found, take),
-            None => self.each_of_guest(source - self.own.len(), row, take),
+            Some(own) => own.add(row, found),
+            None => self.add_of_guest(source - self.own.len(), row, found),
         }
+        found.retain(|(place, _)| *place != NONE);
+        found.sort_by_key(|(place, _)| *place);
     }
 
-    fn each_of_guest(&self, wave: usize, row: usize, mut take: impl FnMut(u32, f32)) {
+    fn add_of_guest(&self, wave: usize, row: usize, found: &mut Vec<(u32, f32)>) {
         let lists = &self.crew.guests[wave].lists;
         let (Some(lists), Some(starts)) = (lists, &self.starts[wave]) else { return };
-        for edge in starts[row]..starts[row + 1] {
-            let place = self.crew.find(lists.sources[edge]);
-            if place != NONE {
-                take(place, lists.weights.get(edge).copied().unwrap_or(1.0));
-            }
-        }
+        let edges = starts[row]..starts[row + 1];
+        let weight = |edge: usize| lists.weights.get(edge).copied().unwrap_or(1.0);
+        found.extend(edges.map(|edge| (self.crew.find(lists.sources[edge]), weight(edge))));
     }
 }
 
 impl OwnLists<'_> {
-    /// Lists are read as they are stored, which walks through the places in one direction per owner; what is left is then
-    /// a few ascending runs, which a stable sort merges.
-    fn each(&self, row: usize, found: &mut Vec<(u32, f32)>, mut take: impl FnMut(u32, f32)) {
-        let (start, end) = (self.offsets[row] as usize, self.offsets[row + 1] as usize);
-        found.clear();
-        let places = self.sources[start..end].iter().map(|&source| self.places[source as usize]);
+    fn add(&self, row: usize, found: &mut Vec<(u32, f32)>) {
+        let edges = self.offsets[row] as usize..self.offsets[row + 1] as usize;
+        let places = self.sources[edges.clone()].iter().map(|&source| self.places[source as usize]);
         match self.weights {
-            Some(weights) => found.extend(places.zip(weights[start..end].iter().copied())),
+            Some(weights) => found.extend(places.zip(weights[edges].iter().copied())),
             None => found.extend(places.map(|place| (place, 1.0))),
         }
-        found.retain(|(place, _)| *place != NONE);
-        found.sort_by_key(|(place, _)| *place);
-        found.iter().for_each(|&(place, weight)| take(place, weight));
     }
 }

@@ -161,32 +161,20 @@ impl Islands {
             told.push(edges(part, row).len() as u32);
             Ok(())
         })?;
-        let in_order = |part: &Part, row: usize| {
-            let list = edges(part, row);
-            let start = list.start;
-            let order = part.order().map(|order| order[list.clone()].to_vec());
-            let order = order.unwrap_or_else(|| (0..list.len() as u32).collect());
-            order.into_iter().map(move |position| start + position as usize)
-        };
+        let counts = questions.in_order(counts, 1);
         let sources = self.answers(heard, Kind::Control, |part, row, told: &mut Vec<u64>| {
-            told.extend(in_order(part, row).map(|edge| part.global(part.sources()[edge])));
+            told.extend(part.sources()[edges(part, row)].iter().map(|&source| part.global(source)));
             Ok(())
         })?;
-        let weights = match self.like.weights().is_some() {
-            true => self.answers(heard, Kind::Control, |part, row, told: &mut Vec<f32>| {
-                let weights = part.weights().unwrap_or_default();
-                told.extend(in_order(part, row).map(|edge| weights[edge]));
-                Ok(())
-            })?,
-            false => vec![Vec::new(); self.comm.size()],
-        };
-        let counts = questions.in_order(counts, 1);
         let sources = questions.lists_in_order(sources, &counts);
-        let weights = match self.like.weights().is_some() {
-            true => questions.lists_in_order(weights, &counts),
-            false => Vec::new(),
-        };
-        Ok(GuestLists { counts, sources, weights })
+        if self.like.weights().is_none() {
+            return Ok(GuestLists { counts, sources, weights: Vec::new() });
+        }
+        let weights = self.answers(heard, Kind::Control, |part, row, told: &mut Vec<f32>| {
+            told.extend_from_slice(&part.weights().unwrap_or_default()[edges(part, row)]);
+            Ok(())
+        })?;
+        Ok(GuestLists { weights: questions.lists_in_order(weights, &counts), counts, sources })
     }
 
     /// Answers every rank for each node that it asked for, and hears what others answer.

@@ -2,9 +2,9 @@
 //! without a word to anyone but the sum of gradients (or of weights).
 //!
 //! Parts are read from the store's files, which every process must be able to read; what lies around an island is asked
-//! of the ranks that its nodes belong to. A part that is read stays mapped, but its pages are given back as soon as
-//! an island has been made of it, so a rank holds no more than the islands of the moment. Files of the parts that come
-//! next are read ahead meanwhile.
+//! of the ranks that its nodes belong to. A rank's own parts stay mapped, others are mapped for as long as they are read,
+//! and where parts take turns their pages are given back as soon as an island has been made of them: so a rank holds no
+//! more than the island of the moment. Files of the parts that come next are read ahead meanwhile.
 
 mod guests;
 mod isle;
@@ -119,11 +119,6 @@ impl Islands {
         (0..self.turns.phases()).map(|phase| most(phase).unwrap_or(0).div_ceil(batch)).sum()
     }
 
-    /// Steps of an epoch of the part that makes most of them.
-    pub fn most_steps(&self, batch: u64) -> u64 {
-        self.targets.iter().max().map_or(0, |most| most.div_ceil(batch))
-    }
-
     /// The folder for scratch files.
     pub fn scratch(&self) -> &Path {
         &self.scratch
@@ -148,13 +143,26 @@ impl Islands {
         self.like.owner_of(node)
     }
 
-    /// Reads the files of these parts ahead, while something else is done.
-    pub fn expect(&self, ids: &[PartId]) -> Result<()> {
-        let parts = ids.iter().map(|&id| self.part(id)).collect::<Result<Vec<_>>>()?;
+    /// Reads the files of these parts ahead, while something else is done. What is wrong with them is said when they are
+    /// needed.
+    pub fn expect(&self, ids: &[PartId]) {
+        let store = self.store.clone();
+        let parts: Vec<_> = ids.iter().map(|&id| (id, self.parts[id.index()].clone())).collect();
+        let read = move || {
+            for (id, own) in parts {
+                if let Some(part) = own.or_else(|| store.part(id).ok().map(Arc::new)) {
+                    part.expect();
+                }
+            }
+        };
         // Without a thread they are read when they are needed.
-        let reader = thread::Builder::new().name("reader".into());
-        reader.spawn(move || parts.iter().for_each(|part| part.expect())).map(drop).unwrap_or_default();
-        Ok(())
+        thread::Builder::new().name("reader".into()).spawn(read).map(drop).unwrap_or_default();
+    }
+
+    /// Makes an island and says what its targets are; its shuffles are those of its first part.
+    pub fn isle(&self, wish: Wish<'_>) -> Result<Isle> {
+        let lot = wish.parts.first().map_or(0, |first| u64::from(first.0));
+        Ok(Isle::new(self.make(wish)?, lot))
     }
 
     /// Makes an island. All ranks make one together where guests are exchanged.

@@ -22,6 +22,7 @@ pub(super) const ENTRY: Entry = Entry {
     paper: "Wan et al., MLSys 2022",
     behavior: Behavior::SHARED,
     preset: &[],
+    reads: &["exchange.boundary_rate"],
     check,
     build: |worker| {
         let boundary = Exact::of(&worker.config, Rc::clone(&worker.comm))?;

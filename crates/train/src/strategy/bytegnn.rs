@@ -17,6 +17,7 @@ pub(super) const ENTRY: Entry = Entry {
     paper: "Zheng et al., ByteGNN, PVLDB 2022",
     behavior: Behavior::OWN,
     preset: &[],
+    reads: &[],
     check: |config, _| own_batch::check(config),
     build: |worker| Ok(Box::new(ByteGnn(OwnBatch::new(worker)?))),
 };

@@ -20,6 +20,7 @@ pub(super) const ENTRY: Entry = Entry {
     paper: "Zheng et al., DistDGL, IA3 2020",
     behavior: Behavior::OWN,
     preset: &[],
+    reads: &[],
     check: |config, _| own_batch::check(config),
     build: |worker| Ok(Box::new(DistDgl(OwnBatch::new(worker)?))),
 };

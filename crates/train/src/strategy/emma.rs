@@ -31,6 +31,14 @@ pub(super) const ENTRY: Entry = Entry {
     paper: "Huang et al., Emma: source chunking and moving aggregation",
     behavior: Behavior::SHARED,
     preset: &[],
+    reads: &[
+        "exchange.chunks",
+        "exchange.chunking",
+        "exchange.moving",
+        "exchange.history_refresh_every",
+        "exchange.history_of",
+        "exchange.rescale_gradient",
+    ],
     check,
     build,
 };

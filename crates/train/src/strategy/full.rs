@@ -17,6 +17,7 @@ pub(super) const ENTRY: Entry = Entry {
     paper: "the baseline of all seven systems",
     behavior: Behavior { exact: true, ..Behavior::SHARED },
     preset: &[],
+    reads: &[],
     check,
     build: |worker| {
         let boundary = Exact::of(&worker.config, Rc::clone(&worker.comm))?;

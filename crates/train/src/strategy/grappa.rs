@@ -13,13 +13,12 @@
 //! Messages: one all-reduce per step; at a switch, features of the nodes around new islands.
 
 use super::controller::{Controller, Seen};
-use super::on_island::{self, Manner, Trainable, islands};
+use super::on_island::{self, Manner, Trainable, islands, read_ahead};
 use super::{Behavior, Entry, EpochOutcome, Strategy};
 use crate::Result;
 use crate::agree::coverage::Coverage;
 use crate::boundary::Memory;
-use crate::island::{Islands, Isle, Reach, Wish};
-use crate::run::RunConfig;
+use crate::island::{Islands, Reach, Wish};
 use crate::worker::Worker;
 use archipelago_comm::Kind;
 use archipelago_graph::PartId;
@@ -31,14 +30,20 @@ pub(super) const ENTRY: Entry = Entry {
     paper: "Grappa: gradient-only communication",
     behavior: Behavior::ISLANDS,
     preset: &[("residency.mode", "sweep"), ("agree.correction", "resampling")],
-    check: |config, _| check(config),
+    reads: &[
+        "residency.mode",
+        "residency.resident",
+        "residency.halo",
+        "residency.sweep_every",
+        "residency.deficit",
+        "residency.deficit_steps",
+        "residency.prefetch",
+        "agree.correction",
+        "train.batch",
+    ],
+    check: |config, _| on_island::check(config),
     build: |worker| Ok(Box::new(Grappa::new(worker)?)),
 };
-
-fn check(config: &RunConfig) -> Result<()> {
-    on_island::check(config)?;
-    on_island::check_method(config, "sum-gradients", "`sdt` averages models")
-}
 
 struct Grappa {
     controller: Controller,
@@ -111,16 +116,11 @@ impl Grappa {
         phase: usize,
     ) -> Result<Trainable> {
         let turns = islands.turns;
-        let lot = wish.parts.first().map_or(0, |base| u64::from(base.0));
-        let isle = Isle::new(islands.make(wish)?, lot);
+        let isle = islands.isle(wish)?;
         let mut counts: Vec<usize> =
             turns.of_phase(phase).map(|base| islands.targets[base.index()] as usize).collect();
         counts.resize(worker.comm.size(), 0);
-        let next = (phase + 1) % turns.phases();
-        if worker.config.residency.prefetch && turns.rotate() {
-            let base = turns.part(worker.comm.rank(), next);
-            islands.expect(&base.map_or_else(Vec::new, |base| self.parts(base)))?;
-        }
+        read_ahead(worker, phase, |base| self.parts(base))?;
         let lasting = !turns.rotate();
         Trainable::new(worker, isle, worker.config.train.batch, counts, worker.comm.rank(), lasting)
     }
@@ -170,6 +170,11 @@ impl Strategy for Grappa {
         }
         self.share(worker, &seen)?;
         Ok(all)
+    }
+
+    fn steps(&self, worker: &Worker) -> u64 {
+        let batch = worker.config.train.batch_size as u64;
+        worker.islands.as_ref().map_or(0, |islands| islands.steps(batch))
     }
 
     fn reach(&self) -> Option<Reach> {

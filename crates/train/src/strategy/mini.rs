@@ -16,6 +16,7 @@ pub(super) const ENTRY: Entry = Entry {
     paper: "Hamilton et al., NeurIPS 2017",
     behavior: Behavior { distributed: false, ..Behavior::OWN },
     preset: &[],
+    reads: &[],
     check,
     build: |worker| Ok(Box::new(Mini(OwnBatch::new(worker)?))),
 };

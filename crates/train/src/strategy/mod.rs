@@ -71,6 +71,12 @@ pub trait Strategy {
         None
     }
 
+    /// Steps of an epoch that draws its batches; by default targets are dealt out evenly.
+    fn steps(&self, worker: &Worker) -> u64 {
+        let share = worker.all_targets.div_ceil(worker.comm.size() as u64);
+        share.div_ceil(worker.config.train.batch_size as u64)
+    }
+
     /// Bytes that this rank keeps from step to step, beyond what every strategy holds.
     fn kept_bytes(&self, _worker: &Worker) -> u64 {
         0
@@ -134,6 +140,8 @@ pub struct Entry {
     pub behavior: Behavior,
     /// The dials that it turns, as keys and values of the run file; users may turn them on.
     pub preset: &'static [(&'static str, &'static str)],
+    /// Keys of the run file that it reads and not every strategy does.
+    pub reads: &'static [&'static str],
     /// Refuses settings that it cannot follow, on this many parts.
     pub check: fn(&RunConfig, u32) -> Result<()>,
     /// Makes it for one rank.
@@ -172,9 +180,27 @@ pub fn check(config: &RunConfig, parts: u32) -> Result<&'static Entry> {
     config.check_name("agree.codec", &codecs)?;
     config.check_name("residency.mode", &["all", "sweep"])?;
     let entry = find(&config.strategy.name)?;
-    on_island::refuse_unread(config)?;
+    refuse_unread(config, entry)?;
     (entry.check)(config, parts)?;
     Ok(entry)
+}
+
+/// Refuses settings that only other strategies read: they would change nothing.
+fn refuse_unread(config: &RunConfig, entry: &Entry) -> Result<()> {
+    let usual = RunConfig::default();
+    let unread = STRATEGIES.iter().flat_map(|other| other.reads).filter(|key| !entry.reads.contains(key));
+    for key in unread {
+        let (found, expected) = (config.show(key), usual.show(key));
+        if found != expected {
+            let [found, expected] = [found, expected].map(Option::unwrap_or_default);
+            let message = format!("expected {expected} with strategy `{}`, found {found}", entry.name);
+            let readers = STRATEGIES.iter().filter(|other| other.reads.contains(key));
+            let readers: Vec<String> = readers.map(|reader| format!("`{}`", reader.name)).collect();
+            return Err(Error::config(config.place(key), *key, message)
+                .with_hint(format!("strategies that read it: {}", readers.join(", "))));
+        }
+    }
+    Ok(())
 }
 
 /// The strategy called `name`.

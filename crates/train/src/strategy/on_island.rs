@@ -16,41 +16,8 @@ use crate::view::{Layout, Statics};
 use crate::worker::{TargetLabels, Worker};
 use crate::{Error, Result};
 use archipelago_comm::Phase;
-use archipelago_graph::Part;
+use archipelago_graph::{Part, PartId};
 use std::sync::Arc;
-
-/// Settings of islands, and the strategies that read them.
-const READ_BY: &[(&str, &[&str])] = &[
-    ("residency.mode", &["grappa"]),
-    ("residency.resident", &["grappa", "sdt", "cluster-gcn"]),
-    ("residency.halo", &["grappa", "sdt"]),
-    ("residency.sweep_every", &["grappa"]),
-    ("residency.deficit", &["grappa"]),
-    ("residency.deficit_steps", &["grappa"]),
-    ("residency.prefetch", &["grappa", "sdt"]),
-    ("agree.method", &["sdt"]),
-    ("agree.correction", &["grappa", "cluster-gcn"]),
-    ("agree.every", &["sdt"]),
-    ("agree.optimizer_state", &["sdt"]),
-    ("train.batch", &["grappa", "cluster-gcn"]),
-    ("train.clusters", &["cluster-gcn"]),
-];
-
-/// Refuses settings of islands that the strategy would not read.
-pub(super) fn refuse_unread(config: &RunConfig) -> Result<()> {
-    let (name, usual) = (&config.strategy.name, RunConfig::default());
-    for &(key, readers) in READ_BY.iter().filter(|(_, readers)| !readers.contains(&name.as_str())) {
-        let (found, expected) = (config.show(key), usual.show(key));
-        if found != expected {
-            let [found, expected] = [found, expected].map(Option::unwrap_or_default);
-            let message = format!("expected {expected} with strategy `{name}`, found {found}");
-            let readers: Vec<String> = readers.iter().map(|reader| format!("`{reader}`")).collect();
-            return Err(Error::config(config.place(key), key, message)
-                .with_hint(format!("strategies that read it: {}", readers.join(", "))));
-        }
-    }
-    Ok(())
-}
 
 /// Refuses what would cross part borders inside a step, or what has a home that an island has not.
 pub(super) fn check(config: &RunConfig) -> Result<()> {
@@ -74,17 +41,14 @@ pub(super) fn check(config: &RunConfig) -> Result<()> {
         let hint = "statistics over all ranks would cross in every step; `layer` has none";
         return refused("model.norm", "`none` or `layer`", hint);
     }
-    if config.train.batch == BatchKind::Mini { own_batch::check(config) } else { Ok(()) }
-}
-
-/// Refuses other ways to agree than `method`.
-pub(super) fn check_method(config: &RunConfig, method: &str, reason: &str) -> Result<()> {
-    if config.agree.method == method {
-        return Ok(());
+    if config.exchange.codec != "f32" {
+        return refused(
+            "exchange.codec",
+            "`f32`",
+            "what is brought from around an island is read in every step",
+        );
     }
-    let (name, found) = (&config.strategy.name, &config.agree.method);
-    let message = format!("expected `{method}` with strategy `{name}`, found `{found}`");
-    Err(Error::config(config.place("agree.method"), "agree.method", message).with_hint(reason))
+    if config.train.batch == BatchKind::Mini { own_batch::check(config) } else { Ok(()) }
 }
 
 /// The islands of a worker of an isolated strategy.
@@ -93,6 +57,17 @@ pub(super) fn islands(worker: &Worker) -> Result<&Islands> {
         message: "a rank without islands was given a strategy that needs them: a defect of archi".into(),
         code: 1,
     })
+}
+
+/// Has the files of the next phase read ahead, where parts take turns; `parts` are those of a base's island.
+pub(super) fn read_ahead(worker: &Worker, phase: usize, parts: impl Fn(PartId) -> Vec<PartId>) -> Result<()> {
+    let islands = islands(worker)?;
+    let turns = islands.turns;
+    let next = turns.part(worker.comm.rank(), (phase + 1) % turns.phases());
+    if worker.config.residency.prefetch && turns.rotate() {
+        islands.expect(&next.map_or_else(Vec::new, parts));
+    }
+    Ok(())
 }
 
 /// An island that can be trained on.
@@ -236,9 +211,9 @@ struct WholeIsle {
 impl WholeIsle {
     fn new(worker: &Worker, isle: &Isle, lasting: bool) -> Result<Self> {
         let (part, config) = (&isle.part, &worker.config);
-        let alone = worker.islands.as_ref().map_or(&worker.comm, |islands: &Islands| &islands.alone);
         let layers = config.model.layers;
-        let plan = Plan::alone(part, alone, &isle.labelled, layers, &isle.degrees, lasting)?;
+        let plan =
+            Plan::alone(part, &islands(worker)?.alone, &isle.labelled, layers, &isle.degrees, lasting)?;
         let input = feature::rows(part, &plan.order, config.data.features);
         let statics = lasting.then(|| Statics::new(plan.whole, input.clone(), None));
         Ok(Self {

@@ -1,6 +1,7 @@
 //! What the strategies share in which every rank computes a batch of its own and gradients are summed.
 
 use super::EpochOutcome;
+use super::on_island::islands;
 use crate::batch::launcher::Launcher;
 use crate::batch::operators::Operators;
 use crate::batch::{Batches, LinkBatch, Prepared, Shares, negative};
@@ -68,8 +69,7 @@ impl OwnBatch {
     /// together, of which this is the one at `seat`.
     pub fn on_island(worker: &Worker, isle: &Isle, counts: Vec<usize>, seat: usize) -> Result<Self> {
         let batches = Batches::on_island(worker, isle, Shares::kept(counts), seat, operators(worker)?)?;
-        let alone = worker.islands.as_ref().map_or(&worker.comm, |islands| &islands.alone);
-        Ok(Self { batches, comm: Rc::clone(alone) })
+        Ok(Self { batches, comm: Rc::clone(&islands(worker)?.alone) })
     }
 
     /// One epoch; without a launcher each batch is drawn when the last one is done, which only a rank that is alone

@@ -15,6 +15,7 @@ pub(super) const ENTRY: Entry = Entry {
     paper: "Wan et al., ICLR 2022",
     behavior: Behavior::SHARED,
     preset: &[],
+    reads: &["exchange.smooth_rows", "exchange.smooth_gradients"],
     check,
     build: |worker| {
         let boundary = Late::new(&worker.config, Rc::clone(&worker.comm))?;

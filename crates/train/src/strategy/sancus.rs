@@ -15,12 +15,23 @@ use crate::worker::Worker;
 use crate::{Error, Result};
 use std::rc::Rc;
 
+/// What all three go by.
+const READS: &[&str] = &[
+    "exchange.staleness",
+    "exchange.stale_epochs",
+    "exchange.stale_change",
+    "exchange.own_block",
+    "exchange.backward",
+    "exchange.broadcast",
+];
+
 pub(super) const ENTRY: Entry = Entry {
     name: "sancus",
     summary: "full batch, rows are sent again when they are too old (exchange.staleness)",
     paper: "Peng et al., VLDB 2022",
     behavior: Behavior::SHARED,
     preset: &[],
+    reads: READS,
     check,
     build: |worker| build(worker, Skips::Rows),
 };
@@ -31,6 +42,7 @@ pub(super) const CAGNET: Entry = Entry {
     paper: "Tripathy et al., SC 2020",
     behavior: Behavior { exact: true, ..Behavior::SHARED },
     preset: &[],
+    reads: READS,
     check,
     build: |worker| build(worker, Skips::Nothing),
 };
@@ -41,6 +53,7 @@ pub(super) const SKIPG: Entry = Entry {
     paper: "a baseline of SANCUS",
     behavior: Behavior::SHARED,
     preset: &[],
+    reads: READS,
     check: check_skipg,
     build: |worker| build(worker, Skips::Gradients),
 };

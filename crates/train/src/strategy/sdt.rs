@@ -9,11 +9,11 @@
 //!
 //! Messages: weights once per round and part. Features of halos cross once per run.
 
-use super::on_island::{self, Manner, Trainable, islands};
+use super::on_island::{self, Manner, Trainable, islands, read_ahead};
 use super::{Behavior, Entry, EpochOutcome, Strategy};
 use crate::agree::average::average;
 use crate::boundary::Memory;
-use crate::island::{Isle, Reach, Wish};
+use crate::island::{Reach, Wish};
 use crate::optimizer::OptimizerState;
 use crate::parameters::Parameters;
 use crate::residency::Turns;
@@ -30,20 +30,37 @@ pub(super) const ENTRY: Entry = Entry {
     paper: "SDT-GNN: streaming-based distributed training",
     behavior: Behavior { ranks_equal: false, ..Behavior::ISLANDS },
     preset: &[("agree.method", "average-models"), ("residency.halo", "1")],
+    reads: &[
+        "residency.resident",
+        "residency.halo",
+        "residency.prefetch",
+        "agree.method",
+        "agree.every",
+        "agree.optimizer_state",
+    ],
     check: |config, _| check(config),
     build: |worker| Ok(Box::new(Sdt::new(worker)?)),
 };
 
 fn check(config: &RunConfig) -> Result<()> {
     on_island::check(config)?;
-    on_island::check_method(config, "average-models", "`grappa` sums gradients")?;
-    let unused =
-        [("agree.codec", config.agree.codec != "f32"), ("agree.clip_local", config.agree.clip_local != 0.0)];
-    let Some((key, _)) = unused.into_iter().find(|(_, set)| *set) else { return Ok(()) };
+    let no_sum = "no gradients are summed; `train.clip_norm` limits those of a part";
+    let wrong = [
+        (
+            "agree.method",
+            config.agree.method != "average-models",
+            "`average-models`",
+            "`grappa` sums gradients",
+        ),
+        ("agree.codec", config.agree.codec != "f32", "`f32`", no_sum),
+        ("agree.clip_local", config.agree.clip_local != 0.0, "0", no_sum),
+    ];
+    let Some((key, _, expected, hint)) = wrong.into_iter().find(|(_, wrong, ..)| *wrong) else {
+        return Ok(());
+    };
     let found = config.show(key).unwrap_or_default();
-    let message = format!("expected the default with strategy `sdt`, found {found}");
-    Err(Error::config(config.place(key), key, message)
-        .with_hint("no gradients are summed; `train.clip_norm` limits those of a part"))
+    let message = format!("expected {expected} with strategy `sdt`, found {found}");
+    Err(Error::config(config.place(key), key, message).with_hint(hint))
 }
 
 struct Sdt {
@@ -81,16 +98,11 @@ impl Sdt {
             return Ok((held, 0.0));
         }
         let islands = islands(worker)?;
-        let part = islands.turns.part(worker.comm.rank(), phase);
-        let parts: Vec<PartId> = part.into_iter().collect();
+        let parts: Vec<PartId> = islands.turns.part(worker.comm.rank(), phase).into_iter().collect();
         let wish =
             Wish { parts: &parts, trained: 1, hops: self.hops, features: true, exchange: !self.landed };
-        let isle = Isle::new(islands.make(wish)?, part.map_or(0, |part| u64::from(part.0)));
-        if worker.config.residency.prefetch && islands.turns.rotate() {
-            let next = (phase + 1) % islands.turns.phases();
-            let next: Vec<PartId> = islands.turns.part(worker.comm.rank(), next).into_iter().collect();
-            islands.expect(&next)?;
-        }
+        let isle = islands.isle(wish)?;
+        read_ahead(worker, phase, |part| vec![part])?;
         let counts = vec![isle.labelled.len()];
         let trainable = Trainable::new(worker, isle, BatchKind::Mini, counts, 0, true)?;
         Ok((trainable, started.elapsed().as_secs_f64()))
@@ -174,11 +186,15 @@ impl Strategy for Sdt {
         self.landed = true;
         self.agree(worker, &trained)?;
         all.loss = in_part_order(worker, &turns, &losses)?;
-        // Steps are those of the part that makes most of them, as if all ran side by side.
-        let batch = worker.config.train.batch_size as u64;
-        let most = islands(worker)?.targets.iter().max().copied().unwrap_or(0).div_ceil(batch);
-        all.steps = most * (last + 1 - epoch);
+        all.steps = self.steps(worker) * (last + 1 - epoch);
         Ok(all)
+    }
+
+    /// Those of the part that makes most of them, as if all ran side by side.
+    fn steps(&self, worker: &Worker) -> u64 {
+        let batch = worker.config.train.batch_size as u64;
+        let most = worker.islands.as_ref().and_then(|islands| islands.targets.iter().max());
+        most.map_or(0, |most| most.div_ceil(batch))
     }
 
     fn span(&self) -> u64 {

@@ -1,5 +1,6 @@
 //! What is known of the graph: counted in a store, or as a generator would make it.
 
+use crate::commands::generate::Size;
 use crate::commands::partition::parts::Parts;
 use crate::commands::session::is_store;
 use archipelago_graph::partition::auto::{RESERVE, Workers};
@@ -14,21 +15,8 @@ pub struct GraphFlags {
     /// Generator whose degrees it has (`archi list generators`); without one, edges fall anywhere
     #[arg(long, value_name = "NAME")]
     graph: Option<String>,
-    /// How many nodes, as a power of 2
-    #[arg(long, value_name = "LOG2", conflicts_with_all = ["nodes", "data"], value_parser = clap::value_parser!(u32).range(0..=40))]
-    scale: Option<u32>,
-    /// How many nodes
-    #[arg(long, value_name = "N", conflicts_with = "data")]
-    nodes: Option<u64>,
-    /// How many directed edges; an undirected edge counts twice
-    #[arg(long, value_name = "E")]
-    edges: Option<u64>,
-    /// Numbers per node
-    #[arg(long, value_name = "F")]
-    features: Option<usize>,
-    /// How many classes
-    #[arg(long, value_name = "C")]
-    classes: Option<usize>,
+    #[command(flatten)]
+    size: Size,
     /// How many parts it will be cut into, or `auto`
     #[arg(long, value_name = "P|auto", default_value = "1")]
     parts: Parts,
@@ -51,7 +39,7 @@ struct Counts {
 impl GraphFlags {
     /// Whether a graph is described.
     pub fn given(&self) -> bool {
-        self.graph.is_some() || self.scale.is_some() || self.nodes.is_some()
+        self.graph.is_some() || self.size.node_count().is_some()
     }
 
     /// The graph that is described.
@@ -95,9 +83,9 @@ impl GraphFlags {
         let entry = self.graph.as_deref().map(synthetic::find).transpose()?;
         let defaults = entry.map(|entry| (entry.defaults)());
         let number = |of: fn(&synthetic::Request) -> u64| defaults.as_ref().map(of);
-        let nodes = self.nodes.or(self.scale.map(|scale| 1 << scale)).or(number(|d| d.nodes)).unwrap_or(1);
+        let nodes = self.size.node_count().or(number(|d| d.nodes)).unwrap_or(1);
         let per_node = defaults.as_ref().and_then(|d| d.edges.checked_div(d.nodes));
-        let Some(edges) = self.edges.or(per_node.map(|edges| nodes.saturating_mul(edges))) else {
+        let Some(edges) = self.size.edges.or(per_node.map(|edges| nodes.saturating_mul(edges))) else {
             return Err(Error::usage("expected a number of edges, found none")
                 .with_hint("give `--edges E`")
                 .into());
@@ -105,8 +93,8 @@ impl GraphFlags {
         Ok(Counts {
             nodes,
             edges,
-            features: self.features.or(defaults.as_ref().map(|d| d.features)).unwrap_or(128),
-            classes: self.classes.or(defaults.as_ref().map(|d| d.classes)).unwrap_or(10),
+            features: self.size.features.or(defaults.as_ref().map(|d| d.features)).unwrap_or(128),
+            classes: self.size.classes.or(defaults.as_ref().map(|d| d.classes)).unwrap_or(10),
         })
     }
 

@@ -30,7 +30,7 @@ pub struct Args {
     #[arg(value_name = "RUN.toml")]
     file: Option<PathBuf>,
     /// Store to train on
-    #[arg(long, value_name = "STORE", conflicts_with = "graph")]
+    #[arg(long, value_name = "STORE", conflicts_with_all = ["graph", "scale", "nodes"])]
     data: Option<PathBuf>,
     /// Kind of layer (`archi list models`)
     #[arg(long, value_name = "NAME")]

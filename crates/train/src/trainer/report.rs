@@ -1,0 +1,212 @@
+//! What a run tells of itself: what is about to run, what an epoch cost on all ranks, what it all came to.
+//!
+//! All ranks add up together whatever is told of all of them; nothing here changes what is computed.
+
+use super::{Session, threads};
+use crate::batch::Loading;
+use crate::boundary::Toll;
+use crate::event::{
+    BatchFacts, BytesSent, Event, Exchange, IslandReport, MemoryNeed, Sampling, Started, Summary,
+};
+use crate::island::Landing;
+use crate::meter::{median, peak_rss_bytes};
+use crate::run::BatchKind;
+use crate::{Result, evaluate, memory};
+use archipelago_comm::{Kind, Meters};
+
+impl Session<'_> {
+    /// Bytes that all ranks sent since `before`, and the processor time of all processes, of which this one took
+    /// `cpu_secs`. What was sent between two epochs counts in the totals only.
+    pub(super) fn costs(&mut self, before: Meters, cpu_secs: f64) -> Result<(BytesSent, f64)> {
+        let comm = &self.worker.comm;
+        let now = comm.meters();
+        let earlier = before - std::mem::replace(&mut self.meters, now);
+        let cpu_micros = if comm.leads_process() { (cpu_secs * 1e6) as u64 } else { 0 };
+        let mut costs = [0; 11];
+        for (at, kind) in Kind::ALL.into_iter().enumerate() {
+            costs[at] = (now - before)[kind].bytes_sent;
+            costs[5 + at] = earlier[kind].bytes_sent;
+        }
+        costs[10] = cpu_micros;
+        comm.all_reduce_sum_u64(&mut costs, Kind::Control)?;
+        let sent = |at: usize| BytesSent {
+            features: costs[at],
+            embeddings: costs[at + 1],
+            gradients: costs[at + 2],
+            weights: costs[at + 3],
+            control: costs[at + 4],
+        };
+        self.totals.bytes_sent += sent(0);
+        self.totals.bytes_sent += sent(5);
+        Ok((sent(0), costs[10] as f64 * 1e-6))
+    }
+
+    /// What crossed part borders on all ranks; `None` where ranks are alone with their batches, or alone.
+    pub(super) fn exchange(&mut self, toll: Toll) -> Result<Option<Exchange>> {
+        let comm = &self.worker.comm;
+        if toll.steps == 0 || comm.size() == 1 {
+            return Ok(None);
+        }
+        let layers = self.run.config.model.layers;
+        let of_ranks = comm.all_gather(&toll.facts(layers), Kind::Control)?;
+        self.crossed.resize(of_ranks.len(), vec![0; of_ranks[0].len()]);
+        for (sums, facts) in self.crossed.iter_mut().zip(&of_ranks) {
+            sums.iter_mut().zip(facts).for_each(|(sum, fact)| *sum += fact);
+        }
+        Ok(Some(Exchange::of(&of_ranks)))
+    }
+
+    /// What islands took on all ranks; `None` where ranks do not train on islands.
+    pub(super) fn islands(&mut self, landing: &Landing) -> Result<Option<IslandReport>> {
+        let comm = &self.worker.comm;
+        if self.worker.islands.is_none() {
+            return Ok(None);
+        }
+        let (coverage, secs) = ((landing.coverage * 1e6) as u64, (landing.secs * 1e6) as u64);
+        let mut sums = [landing.targets, coverage, landing.switches, landing.made];
+        let mut slowest = [secs];
+        comm.all_reduce_sum_u64(&mut sums, Kind::Control)?;
+        comm.all_reduce_max_u64(&mut slowest, Kind::Control)?;
+        let report = IslandReport {
+            coverage: (sums[0] > 0).then(|| sums[1] as f64 * 1e-6 / sums[0] as f64),
+            switches: sums[2],
+            made: sums[3],
+            secs: slowest[0] as f64 * 1e-6,
+        };
+        let before = self.landed.unwrap_or_default();
+        self.landed = Some(IslandReport {
+            coverage: report.coverage,
+            switches: before.switches + report.switches,
+            made: before.made + report.made,
+            secs: before.secs + report.secs,
+        });
+        Ok(Some(report))
+    }
+
+    /// What drawing batches took on all ranks; `None` where none are drawn.
+    pub(super) fn sampling(&mut self, drawn: &Loading, secs: f64, cpu_secs: f64) -> Result<Option<Sampling>> {
+        if self.worker.global_batch {
+            return Ok(None);
+        }
+        let comm = &self.worker.comm;
+        let micros = |secs: f64| (secs * 1e6) as u64;
+        let mut sums = [
+            drawn.batches,
+            drawn.edges,
+            drawn.rows,
+            drawn.remote_rows,
+            drawn.cached_rows,
+            drawn.reused_rows,
+            drawn.queue,
+            micros(drawn.draw_secs),
+            micros(drawn.fetch_secs),
+            micros(drawn.sampler_stall_secs),
+            micros(drawn.trainer_stall_secs),
+        ];
+        comm.all_reduce_sum_u64(&mut sums, Kind::Control)?;
+        let [batches, edges, rows, remote_rows, cached, reused, queue, drawing, fetching, idle, waited] =
+            sums;
+        if batches == 0 {
+            return Ok(None);
+        }
+        let share = |rows: u64| (remote_rows > 0).then(|| rows as f64 / remote_rows as f64);
+        let (ranks, hosts) = (comm.size() as f64, comm.process_of(comm.size() - 1) as f64 + 1.0);
+        let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get()) as f64;
+        self.sampled = Some(Sampling {
+            batches,
+            edges,
+            rows,
+            remote_rows,
+            hit_rate: share(cached),
+            reuse_rate: share(reused),
+            draw_secs: drawing as f64 * 1e-6,
+            fetch_secs: fetching as f64 * 1e-6,
+            sampler_stall_secs: idle as f64 * 1e-6 / ranks,
+            trainer_stall_secs: waited as f64 * 1e-6 / ranks,
+            queue_mean: queue as f64 / batches as f64,
+            cpu_busy: cpu_secs / (secs * cores * hosts),
+        });
+        Ok(self.sampled)
+    }
+
+    /// Tells what is about to run and how much memory it will take.
+    pub(super) fn announce(&mut self) -> Result<()> {
+        let active = memory::active_rows(&self.worker)?;
+        let (config, manifest) = (&self.run.config, self.run.store.manifest());
+        let (kept, reach) = (self.strategy.kept_bytes(&self.worker), self.strategy.reach());
+        let need: MemoryNeed = memory::need(&self.worker, manifest, kept, reach)?;
+        self.tell(|| {
+            Event::Started(Box::new(Started {
+                strategy: config.strategy.name.clone(),
+                model: config.model.name.clone(),
+                dataset: manifest.dataset.clone(),
+                nodes: manifest.nodes,
+                edges: manifest.edges,
+                features: self.worker.part.feature_width() as u64,
+                classes: self.worker.part.classes() as u64,
+                task: config.train.task.word().into(),
+                train_nodes: self.worker.all_targets,
+                parts: u64::from(self.run.store.parts()),
+                ranks: self.worker.comm.size() as u64,
+                processes: self.run.job.processes() as u64,
+                threads: threads(config) as u64,
+                seed: config.train.seed,
+                epochs: config.train.epochs,
+                parameters: self.worker.tape.parameters.count() as u64
+                    + manifest.nodes * config.model.embedding as u64,
+                active_rows: active,
+                batches: self.batch_facts(),
+                memory: need,
+            }))
+        });
+        Ok(())
+    }
+
+    /// How batches are drawn; `None` where all targets make one step.
+    fn batch_facts(&self) -> Option<BatchFacts> {
+        let (train, ranks) = (&self.run.config.train, self.worker.comm.size() as u64);
+        let batch_size = train.batch_size as u64;
+        (!self.worker.global_batch && train.batch == BatchKind::Mini).then(|| BatchFacts {
+            batch_size,
+            global_batch_size: batch_size.saturating_mul(ranks),
+            steps: self.strategy.steps(&self.worker),
+            sampler: train.sampler.clone(),
+            fanouts: train.fanouts.clone(),
+        })
+    }
+
+    /// What the run came to.
+    pub(super) fn summary(&mut self) -> Result<Summary> {
+        // What was sent since the last epoch: its evaluation, and checkpoints.
+        self.costs(self.worker.comm.meters(), 0.0)?;
+        let config = &self.run.config;
+        let best = self.stopping.best();
+        let mut peak = [self.totals.peak_rss_bytes.max(peak_rss_bytes())];
+        self.worker.comm.all_reduce_max_u64(&mut peak, Kind::Control)?;
+        Ok(Summary {
+            strategy: config.strategy.name.clone(),
+            model: config.model.name.clone(),
+            dataset: self.run.store.manifest().dataset.clone(),
+            parts: u64::from(self.run.store.parts()),
+            processes: self.run.job.processes() as u64,
+            threads: threads(config) as u64,
+            seed: config.train.seed,
+            epochs: self.epoch,
+            best_epoch: best.map_or(0, |best| best.epoch),
+            valid_score: best.map(|best| best.valid),
+            test_score: best.and_then(|best| best.test),
+            metric: evaluate::metric(config, &self.worker.part),
+            exact_evaluation: true,
+            train_loss: self.totals.losses.last().copied().unwrap_or(f64::NAN),
+            epoch_secs_median: median(&self.totals.epoch_secs),
+            epoch_cpu_secs_median: median(&self.totals.epoch_cpu_secs),
+            wall_secs: self.wall_secs(),
+            peak_rss_bytes: peak[0],
+            bytes_sent: self.totals.bytes_sent,
+            sampling: self.sampled,
+            exchange: (!self.crossed.is_empty()).then(|| Exchange::of(&self.crossed)),
+            islands: self.landed,
+            weights_sha256: self.weights_sha256()?,
+        })
+    }
+}
