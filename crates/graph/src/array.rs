@@ -84,6 +84,12 @@ impl<T: Pod> Array<T> {
     }
 }
 
+impl<T: Pod> Default for Array<T> {
+    fn default() -> Self {
+        Self::empty()
+    }
+}
+
 impl<T: Pod> From<Vec<T>> for Array<T> {
     fn from(items: Vec<T>) -> Self {
         Self::Owned(Arc::new(items))

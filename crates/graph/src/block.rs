@@ -6,6 +6,7 @@
 //! serves a whole part (layer-wise exchange: the halo arrives from other ranks) and a sampled mini-batch (no
 //! halo: every source row is local). A block knows rows, never node ids; nothing here communicates.
 
+use crate::array::Array;
 use std::sync::OnceLock;
 
 /// One layer's bipartite graph, and, once somebody asks for it, its transpose.
@@ -35,6 +36,21 @@ pub struct Adjacency {
     pub neighbors: Vec<u32>,
     /// Weight of each edge; empty when edges are not weighted.
     pub weights: Vec<f32>,
+    /// Where each edge stands among the [`EdgeValues`]; empty when nobody asks for them.
+    pub places: Vec<u32>,
+}
+
+/// What stands on the edges of a rank besides their weights: columns that layers may read, shared by all blocks.
+#[derive(Debug, Clone, Default)]
+pub struct EdgeValues {
+    /// Type of each edge; empty when edges have none.
+    pub types: Array<u32>,
+    /// How many types there are.
+    pub kinds: usize,
+    /// Row-major attributes of each edge; empty when edges have none.
+    pub attributes: Array<f32>,
+    /// Attributes per edge.
+    pub width: usize,
 }
 
 impl Adjacency {
@@ -70,6 +86,7 @@ impl Adjacency {
         let mut cursor = offsets.clone();
         let mut neighbors = vec![0u32; self.edges()];
         let mut weights = vec![0f32; self.weights.len()];
+        let mut places = vec![0u32; self.places.len()];
         for row in 0..self.rows() {
             for edge in self.range(row) {
                 let slot = &mut cursor[self.neighbors[edge] as usize];
@@ -77,10 +94,13 @@ impl Adjacency {
                 if let Some(weight) = self.weights.get(edge) {
                     weights[*slot as usize] = *weight;
                 }
+                if let Some(place) = self.places.get(edge) {
+                    places[*slot as usize] = *place;
+                }
                 *slot += 1;
             }
         }
-        Self { offsets, neighbors, weights }
+        Self { offsets, neighbors, weights, places }
     }
 }
 
@@ -113,7 +133,8 @@ impl Block {
 
     /// Bytes of memory that the block holds.
     pub fn bytes(&self) -> usize {
-        let adjacency = |a: &Adjacency| 8 * a.offsets.len() + 4 * a.neighbors.len() + 4 * a.weights.len();
+        let adjacency =
+            |a: &Adjacency| 8 * a.offsets.len() + 4 * (a.neighbors.len() + a.weights.len() + a.places.len());
         adjacency(&self.incoming) + self.outgoing.get().map_or(0, adjacency) + 4 * self.targets
     }
 }
@@ -161,8 +182,10 @@ mod tests {
     fn transposing_twice_gives_the_same_lists_and_keeps_weights_on_their_edges() {
         let mut lists = adjacency(&[&[1, 2], &[0], &[]]);
         lists.weights = vec![0.5, 2.0, 3.0];
+        lists.places = vec![7, 8, 9];
         let there = lists.transposed(3);
         assert_eq!(there.weights, [3.0, 0.5, 2.0]);
+        assert_eq!(there.places, [9, 7, 8]);
         assert_eq!(there.transposed(3), lists);
     }
 }

@@ -35,7 +35,8 @@ impl Home {
         let routes =
             Routes { send: vec![Vec::new(); worker.comm.size()], receive: vec![0; worker.comm.size()] };
         let (nodes, degrees) = (Arc::clone(&first.nodes), first.degrees.clone());
-        let layout = Arc::new(Layout::new(Arc::new(block), nodes, degrees, routes));
+        let layout = Layout::new(Arc::new(block), nodes, degrees, routes).with_edges(first.edges.clone());
+        let layout = Arc::new(layout);
         Ok(Some(Self { layout, input }))
     }
 

@@ -119,7 +119,7 @@ impl Draft {
         let mut incoming = Adjacency {
             offsets: Vec::with_capacity(question.owners.len() + 1),
             neighbors: Vec::with_capacity(cursors.iter().map(Cursor::edges).sum()),
-            weights: Vec::new(),
+            ..Adjacency::default()
         };
         incoming.offsets.push(0);
         let near = Near::of(part);

@@ -7,6 +7,7 @@
 use super::layout;
 use super::manifest::{FeatureKind, LabelKind, Manifest, PartEntry, damaged};
 use crate::array::Array;
+use crate::block::EdgeValues;
 use crate::dataset::EdgeColumns;
 use crate::{Error, GlobalId, NodeId, PartId, Result};
 use bytemuck::Pod;
@@ -210,6 +211,20 @@ impl Part {
     /// Attribute rows of the edges, `edge_columns().attribute_width` numbers each.
     pub fn attributes(&self) -> Option<&[f32]> {
         self.arrays.attributes.as_deref()
+    }
+
+    /// What stands on edges besides weights, shared with this part; none where there is nothing.
+    pub fn edge_values(&self) -> Option<Arc<EdgeValues>> {
+        let EdgeColumns { types, attribute_width, .. } = self.edge_columns;
+        (types > 0 || attribute_width > 0).then(|| {
+            let (kinds, attributes) = (self.arrays.types.clone(), self.arrays.attributes.clone());
+            Arc::new(EdgeValues {
+                types: kinds.unwrap_or_default(),
+                kinds: types as usize,
+                attributes: attributes.unwrap_or_default(),
+                width: attribute_width,
+            })
+        })
     }
 
     /// Features of the owned nodes.

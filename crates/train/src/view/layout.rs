@@ -2,6 +2,7 @@
 
 use super::thin::Thinned;
 use archipelago_graph::Block;
+use archipelago_graph::block::EdgeValues;
 use std::sync::{Arc, OnceLock};
 
 /// A block together with what its rows stand for. Made once per block, shared by all operations on it.
@@ -15,6 +16,8 @@ pub struct Layout {
     pub degrees: Vec<f32>,
     /// Which rows go where.
     pub routes: Routes,
+    /// What stands on edges, where the model reads it.
+    pub edges: Option<Arc<EdgeValues>>,
     /// What was left out, where this is a layout with fewer edges than its layer has.
     pub thinned: Option<Thinned>,
     pub(super) means: OnceLock<Arc<Vec<f32>>>,
@@ -53,6 +56,7 @@ impl Layout {
             nodes,
             degrees,
             routes,
+            edges: None,
             thinned: None,
             means: OnceLock::new(),
             symmetric: OnceLock::new(),
@@ -60,6 +64,11 @@ impl Layout {
             near: OnceLock::new(),
             far: OnceLock::new(),
         }
+    }
+
+    /// The same with these `edges` behind the places of the block.
+    pub fn with_edges(self, edges: Option<Arc<EdgeValues>>) -> Self {
+        Self { edges, ..self }
     }
 
     /// Whether any row of this layer crosses a part border.

@@ -61,6 +61,7 @@ impl Layout {
             layout.symmetric = super::Symmetric { source, target, back }.into();
             layout.means = Arc::clone(self.shared_means()).into();
         }
+        layout.edges.clone_from(&self.edges);
         let loops = thinning.loops.then(|| stays[..block.targets].to_vec());
         layout.thinned = Some(Thinned { shares, loops });
         layout
@@ -92,7 +93,7 @@ impl Layout {
 
     /// The edges that stay, and of each target the share of its edges' weight that they have.
     fn thinned_lists(&self, thinning: Thinning<'_>, place: &[u32]) -> (Adjacency, Vec<f32>) {
-        let Adjacency { offsets, neighbors, weights } = &self.block.incoming;
+        let Adjacency { offsets, neighbors, weights, places } = &self.block.incoming;
         let weighted = !weights.is_empty() || thinning.halo_weight != 1.0;
         let mut lists = Adjacency { offsets: Vec::with_capacity(offsets.len()), ..Adjacency::default() };
         lists.offsets.push(0);
@@ -108,6 +109,7 @@ impl Layout {
                 }
                 left += weight;
                 lists.neighbors.push(place[source]);
+                lists.places.extend(places.get(edge));
                 if weighted {
                     let factor = if source < self.block.local { 1.0 } else { thinning.halo_weight };
                     lists.weights.push(factor * weight);
@@ -141,7 +143,7 @@ mod tests {
     /// Two targets among three local rows, two halo rows from rank 1; rank 1 reads rows 0 and 2.
     fn layout() -> Layout {
         let incoming =
-            Adjacency { offsets: vec![0, 3, 5], neighbors: vec![1, 3, 4, 2, 4], weights: Vec::new() };
+            Adjacency { offsets: vec![0, 3, 5], neighbors: vec![1, 3, 4, 2, 4], ..Adjacency::default() };
         let routes = Routes { send: vec![vec![], vec![0, 2]], receive: vec![0, 2] };
         let degrees = vec![3.0, 2.0, 1.0, 7.0, 3.0];
         let nodes = Arc::new(vec![10, 11, 12, 13, 14]);
