@@ -47,6 +47,8 @@ pub struct EdgeValues {
     pub types: Array<u32>,
     /// How many types there are.
     pub kinds: usize,
+    /// 1 over the number of in-edges that an edge's target has of the edge's type, in the whole graph.
+    pub type_shares: Array<f32>,
     /// Row-major attributes of each edge; empty when edges have none.
     pub attributes: Array<f32>,
     /// Attributes per edge.

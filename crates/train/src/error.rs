@@ -43,6 +43,12 @@ pub enum Error {
         /// What to do about it.
         hint: Option<String>,
     },
+    /// A layer that contradicts itself: a mistake of its author.
+    #[error("{message}\n\nhint: see `Layer` in the documentation of `archipelago_train::model`")]
+    Layer {
+        /// What does not fit.
+        message: String,
+    },
     /// Training left the numbers.
     #[error(
         "{what} is not a finite number in epoch {epoch}, step {step}\n\nhint: lower `train.lr`, set \
@@ -147,7 +153,7 @@ impl Failure for Error {
             Self::Graph(error) => graph_exit_code(error),
             Self::Comm(error) => error.exit_code(),
             Self::Launch { code, .. } => *code,
-            Self::NotFinite { .. } => 1,
+            Self::NotFinite { .. } | Self::Layer { .. } => 1,
             Self::Config(_) | Self::Unknown { .. } | Self::Checkpoint { .. } => 2,
         }
     }

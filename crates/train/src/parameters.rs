@@ -76,3 +76,35 @@ impl Parameter {
         Self { name: name.into(), rows, cols, value: vec![0.0; rows * cols], grad: vec![0.0; rows * cols] }
     }
 }
+
+/// A layer's weights by their name inside the layer.
+#[derive(Debug, Clone, Default)]
+pub struct Names(Vec<(&'static str, ParameterId)>);
+
+impl Names {
+    /// These names of these weights.
+    pub fn new(names: Vec<(&'static str, ParameterId)>) -> Self {
+        Self(names)
+    }
+
+    /// All names and weights.
+    pub fn iter(&self) -> impl Iterator<Item = &(&'static str, ParameterId)> {
+        self.0.iter()
+    }
+
+    /// The weight called `name`, if this model has it.
+    pub fn find(&self, name: &str) -> Option<ParameterId> {
+        self.0.iter().find(|(known, _)| *known == name).map(|(_, id)| *id)
+    }
+
+    /// The weight called `name`.
+    ///
+    /// # Panics
+    /// When the layer did not declare it, which is a mistake of the layer's author.
+    pub fn get(&self, name: &str) -> ParameterId {
+        match self.find(name) {
+            Some(id) => id,
+            None => panic!("a layer asks for weight `{name}`, which it did not declare"),
+        }
+    }
+}

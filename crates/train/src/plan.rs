@@ -225,7 +225,11 @@ fn layout(
         Some(halo) => halo_at[halo],
         None => order.position[source as usize],
     };
-    let incoming = neighbor_lists(part, &order.rows[..request.targets], place);
+    let mut incoming = neighbor_lists(part, &order.rows[..request.targets], place);
+    let values = part.edge_values();
+    if values.is_none() {
+        incoming.places = Vec::new();
+    }
     let block = Block::new(incoming, local, request.halo.len());
     if trained {
         block.outgoing();
@@ -240,22 +244,25 @@ fn layout(
     for &index in &request.halo {
         receive[part.owner_of(GlobalId(part.halo()[index as usize])).index()] += 1;
     }
-    Layout::new(Arc::new(block), Arc::new(nodes), degrees, Routes { send, receive })
+    Layout::new(Arc::new(block), Arc::new(nodes), degrees, Routes { send, receive }).with_edges(values)
 }
 
 /// In-edges of these rows of the part, with every source put to its `place`.
 fn neighbor_lists(part: &Part, rows: &[u32], place: impl Fn(u32) -> u32) -> Adjacency {
     let mut lists = Adjacency { offsets: vec![0], ..Adjacency::default() };
-    let mut list: Vec<(u32, f32)> = Vec::new();
+    let mut list: Vec<(u32, f32, u32)> = Vec::new();
     for &row in rows {
         let edges = part.offsets()[row as usize] as usize..part.offsets()[row as usize + 1] as usize;
         list.clear();
-        list.extend(edges.map(|e| (place(part.sources()[e]), part.weights().map_or(1.0, |w| w[e]))));
-        list.sort_by_key(|(source, _)| *source);
-        lists.neighbors.extend(list.iter().map(|(source, _)| source));
+        list.extend(
+            edges.map(|e| (place(part.sources()[e]), part.weights().map_or(1.0, |w| w[e]), e as u32)),
+        );
+        list.sort_by_key(|(source, ..)| *source);
+        lists.neighbors.extend(list.iter().map(|(source, ..)| source));
         if part.weights().is_some() {
-            lists.weights.extend(list.iter().map(|(_, weight)| weight));
+            lists.weights.extend(list.iter().map(|(_, weight, _)| weight));
         }
+        lists.places.extend(list.iter().map(|(.., place)| place));
         lists.offsets.push(lists.neighbors.len() as u64);
     }
     lists

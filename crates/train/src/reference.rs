@@ -24,6 +24,12 @@ pub fn open(name: &str) -> Option<Reference> {
 }
 
 impl Reference {
+    /// Whether it has an array called `name`.
+    pub fn has(&self, name: &str) -> bool {
+        let mut archive = ZipArchive::new(File::open(&self.path).unwrap()).unwrap();
+        archive.by_name(&format!("{name}.npy")).is_ok()
+    }
+
     /// The array called `name`, flattened.
     pub fn f64(&self, name: &str) -> Vec<f64> {
         self.read(name).1

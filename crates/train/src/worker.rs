@@ -18,6 +18,7 @@ use crate::tape::{Arena, Buffer, Goal, Input, Matrix, Tape, Wanted};
 use crate::view::{Layout, Statics};
 use crate::{Error, Result};
 use archipelago_comm::{Comm, Kind, Phase};
+use archipelago_graph::dataset::EdgeColumns;
 use archipelago_graph::store::PartLabels;
 use archipelago_graph::{Part, PartId, Store};
 use std::path::Path;
@@ -331,12 +332,15 @@ fn build_model(
     others: Vec<Parameter>,
 ) -> Result<(Model, Parameters, Parameters)> {
     let entry = model::find(&config.model.name)?;
-    let shape = model_shape(config, embedding::input_width(part, config), output);
+    let columns = part.edge_columns();
+    entry.edges.check(config, columns)?;
+    let shape = model_shape(config, embedding::input_width(part, config), output, columns);
     Ok(Model::build_beside(entry, shape, config.train.seed, others))
 }
 
-/// The shape of the model that `config` asks for, with so many numbers per input row and per output row.
-pub fn model_shape(config: &RunConfig, input: usize, output: usize) -> ModelShape {
+/// The shape of the model that `config` asks for, with so many numbers per input row and per output row, on edges that
+/// have these columns.
+pub fn model_shape(config: &RunConfig, input: usize, output: usize, edges: EdgeColumns) -> ModelShape {
     let model = &config.model;
     ModelShape {
         input,
@@ -364,5 +368,8 @@ pub fn model_shape(config: &RunConfig, input: usize, output: usize) -> ModelShap
         attention_dropout: model.attention_dropout as f32,
         residual: model.residual,
         self_loops: model.self_loops,
+        edge_width: edges.attribute_width,
+        edge_kinds: edges.types as usize,
+        bases: model.bases,
     }
 }

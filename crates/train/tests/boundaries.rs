@@ -19,7 +19,7 @@ use archipelago_train::view::{Layout, Scales, Thinning};
 use archipelago_train::worker::{TargetLabels, Worker};
 use archipelago_train::{Ending, Result, Run};
 use common::{
-    Limit, MODELS, TempStore, after_steps, assert_resumes, communities, config, cut, cut_as, gradients,
+    Limit, TempStore, after_steps, all_models, assert_resumes, communities, config, cut, cut_as, gradients,
     on_ranks, relative_difference, resumed, train,
 };
 use std::rc::Rc;
@@ -120,7 +120,7 @@ const EXACT: &[&[&str]] = &[
 fn oracles_2_and_4_without_chunks_and_with_bound_0_a_step_is_that_of_full() {
     let mut dataset = communities(300, 2400, 5);
     let stores = [1, 3].map(|parts| cut(&mut dataset, parts, "random"));
-    for model in MODELS {
+    for model in all_models() {
         for cut in &stores {
             // Adam divides a gradient that is nearly zero by itself: its rounding would decide.
             let sgd: &[&str] = &["train.optimizer=sgd"];
@@ -154,7 +154,7 @@ fn oracle_4_holds_for_sparse_features() {
 #[test]
 fn the_first_step_of_pipegcn_is_that_of_full_and_later_ones_are_late() {
     let cut = cut(&mut communities(300, 2400, 5), 3, "random");
-    for model in MODELS {
+    for model in all_models() {
         let sgd: &[&str] = &["train.optimizer=sgd", "strategy.name=pipegcn"];
         let expected = after_steps(&cut.store, &settings(&[model, &sgd[..1]]), 1);
         let found = after_steps(&cut.store, &settings(&[model, sgd]), 1);
@@ -254,7 +254,7 @@ fn oracle_4_features_cross_once_per_run() {
     let mut sparse = with_sparse_features(communities(300, 2400, 5));
     let stores = [cut(&mut dense, 3, "random"), cut(&mut sparse, 3, "random")];
     for strategy in ["sancus", "cagnet", "skipg", "pipegcn"].map(|name| format!("strategy.name={name}")) {
-        for (cut, model) in stores.iter().flat_map(|cut| MODELS.iter().map(move |model| (cut, model))) {
+        for (cut, model) in stores.iter().flat_map(|cut| all_models().map(move |model| (cut, model))) {
             let epochs: &[&str] = &[&strategy, "train.epochs=4", "train.eval_every=4"];
             let bytes = bytes_of_epochs(cut, &settings(&[model, epochs]));
             let later: u64 = bytes[1..].iter().map(|bytes| bytes.features).sum();
@@ -405,7 +405,7 @@ fn oracle_4_a_first_layer_is_never_stale() {
     let one: &[&str] = &["model.layers=1", "train.optimizer=sgd"];
     let bound: &[&str] = &["strategy.name=sancus", "exchange.stale_epochs=3"];
     for cut in [&dense, &sparse] {
-        for model in MODELS {
+        for model in all_models() {
             let expected = after_steps(&cut.store, &settings(&[model, one]), 4);
             let found = after_steps(&cut.store, &settings(&[model, one, bound]), 4);
             equals(&found, &expected, &format!("{model:?}"));
@@ -440,7 +440,7 @@ fn parts_without_targets_and_without_neighbors_on_other_parts_keep_up() {
     let _limit = Limit::new();
     let (lopsided, alone) = (lopsided(), cut(&mut communities(100, 600, 3), 1, "random"));
     for boundary in BOUNDARIES {
-        for model in MODELS.iter().filter(|model| fits(model, boundary)) {
+        for model in all_models().filter(|model| fits(model, boundary)) {
             for layers in ["model.layers=1", "model.layers=3"] {
                 for store in [&lopsided, &alone] {
                     let config = settings(&[model, &[layers, "train.epochs=4"], boundary]);
@@ -459,7 +459,7 @@ fn every_model_learns_across_every_boundary() {
     let cut = cut(&mut communities(400, 4000, 4), 3, "random");
     let run: &[&str] = &["train.epochs=40", "train.eval_every=40", "model.dropout=0.2", "train.lr=0.02"];
     for boundary in BOUNDARIES {
-        for model in MODELS.iter().filter(|model| fits(model, boundary)) {
+        for model in all_models().filter(|model| fits(model, boundary)) {
             let summary = train(&cut.store, &settings(&[model, run, boundary]));
             let score = summary.test_score.unwrap();
             assert!(
@@ -541,7 +541,7 @@ fn forward(
 #[test]
 fn oracle_13_gradients_through_the_moving_aggregation_are_the_slope_of_the_loss_with_fixed_history() {
     let cut = cut(&mut communities(120, 900, 4), 2, "random");
-    for model in MODELS.iter().filter(|model| !is_max(model)) {
+    for model in all_models().filter(|model| !is_max(model)) {
         let seeds = ["train.seed=1", "train.seed=2", "train.seed=3"];
         let mut errors = seeds.map(|seed| {
             let config = settings(&[model, &["model.activation=elu", seed]]);

@@ -13,8 +13,8 @@ use archipelago_train::checkpoint::{Checkpoint, Slot};
 use archipelago_train::parameters::Parameter;
 use archipelago_train::run::RunConfig;
 use common::{
-    MODELS, TempStore, after_steps, assert_resumes, communities, config, cut, gradients, on_ranks, reference,
-    reference_graph, relative_difference, train,
+    TempStore, after_steps, all_models, assert_resumes, communities, config, cut, gradients, on_ranks,
+    reference, reference_graph, relative_difference, train,
 };
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -31,7 +31,7 @@ fn oracle_1_a_step_on_p_parts_equals_a_step_on_one() {
     let one = cut(&mut dataset, 1, "random");
     let cuts = [(2, "random"), (3, "hash"), (4, "random"), (7, "hash")];
     let cuts = cuts.map(|(parts, method)| (parts, method, cut(&mut dataset, parts, method)));
-    for model in MODELS {
+    for model in all_models() {
         equals_one_part(&one.store, &cuts, &settings(model));
     }
 }
@@ -45,7 +45,7 @@ fn oracle_1_holds_for_every_partitioner() {
         .zip([2, 3, 4, 7].into_iter().cycle())
         .map(|(method, parts)| (parts, method, cut(&mut dataset, parts, method)))
         .collect();
-    for model in MODELS {
+    for model in all_models() {
         // Adam's first step divides a gradient by itself, so that the rounding of one that is nearly zero decides on its
         // sign; over this many cuts that happens, and says nothing of the exchange.
         equals_one_part(&one.store, &cuts, &settings(&[*model, &["train.optimizer=sgd"]].concat()));
@@ -84,7 +84,7 @@ fn losses_on_different_numbers_of_parts_agree_after_ten_epochs() {
 fn oracle_8_fixed_parts_give_the_same_bits_for_any_number_of_threads() {
     let mut dataset = communities(400, 4000, 5);
     let cut = cut(&mut dataset, 4, "random");
-    for model in MODELS {
+    for model in all_models() {
         let digest = |threads: &str| {
             let config = config(&[COMMON, model, &[threads]].concat());
             train(&cut.store, &config).weights_sha256
@@ -100,7 +100,7 @@ fn oracle_8_fixed_parts_give_the_same_bits_for_any_number_of_threads() {
 fn overlapping_exchange_and_work_changes_no_bit() {
     let mut dataset = communities(400, 4000, 5);
     let cut = cut(&mut dataset, 3, "random");
-    for model in MODELS {
+    for model in all_models() {
         let digest = |overlap: &str| {
             let config = config(&[COMMON, model, &[overlap]].concat());
             train(&cut.store, &config).weights_sha256
@@ -118,7 +118,7 @@ fn oracle_13_gradients_are_the_slope_of_the_loss() {
     let mut dataset = communities(120, 900, 4);
     let cut = cut(&mut dataset, 2, "random");
     let fixed: &[&str] = &["model.activation=elu", "train.optimizer=sgd", "train.lr=1e-12"];
-    for model in MODELS {
+    for model in all_models() {
         let mut errors = ["train.seed=1", "train.seed=2", "train.seed=3"]
             .map(|seed| slope_error(&cut.store, &config(&[COMMON, model, fixed, &[seed]].concat())));
         errors.sort_by(f64::total_cmp);
@@ -160,8 +160,10 @@ fn relabelled(nodes: u64, edges: u64) -> (Dataset, Dataset) {
     while other.edges.next_chunk(&mut chunk).unwrap() {
         all.sources.extend(chunk.sources.iter().map(|&node| new_id(node)));
         all.targets.extend(chunk.targets.iter().map(|&node| new_id(node)));
+        all.types.append(&mut chunk.types);
+        all.attributes.append(&mut chunk.attributes);
     }
-    other.edges = Box::new(MemoryEdges::new(all, 0));
+    other.edges = Box::new(MemoryEdges::new(all, other.edge_columns.attribute_width));
     if let (Features::Dense { width, values }, Labels::Classes { classes, values: labels }) =
         (&original.features, &original.labels)
     {
@@ -186,7 +188,7 @@ fn oracle_16_a_relabelled_graph_gives_the_same_predictions_relabelled() {
     let nodes = 200;
     let (mut original, mut other) = relabelled(nodes, 1600);
     let (original, other) = (cut(&mut original, 3, "hash"), cut(&mut other, 3, "hash"));
-    for model in MODELS.iter().filter(|model| !model.iter().any(|set| set.contains("dropout="))) {
+    for model in all_models().filter(|model| !model.iter().any(|set| set.contains("dropout="))) {
         let config = config(&[COMMON, model, &["model.dropout=0.0"]].concat());
         let (expected, found) = (predictions(&original.store, &config), predictions(&other.store, &config));
         let classes = expected.len() / nodes as usize;
@@ -223,7 +225,7 @@ fn oracle_9_an_interrupted_and_resumed_run_ends_in_the_same_bits() {
     let (four, one) = (cut(&mut dataset, 4, "random"), cut(&mut dataset, 1, "random"));
     let mini: &[&str] = &["strategy.name=mini", "train.batch_size=16", "train.fanouts=[4,3]"];
     let schedule: &[&str] = &["train.epochs=8", "train.schedule=cosine", "train.warmup_epochs=2"];
-    let models = MODELS.iter().map(|model| (&four.store, [COMMON, model, schedule].concat()));
+    let models = all_models().map(|model| (&four.store, [COMMON, model, schedule].concat()));
     for (store, sets) in models.chain([(&one.store, [COMMON, mini, schedule].concat())]) {
         let config = config(&sets);
         assert_resumes(store, &config, 3, &format!("{sets:?}"));
@@ -236,6 +238,7 @@ const REFERENCES: &[(&str, &[&str])] = &[
     ("model_sage", &["model.name=sage"]),
     ("model_gat", &["model.name=gat", "model.heads=4", "model.activation=elu"]),
     ("model_gin", &["model.name=gin"]),
+    ("model_edge_gat", &["model.name=gat-e", "model.heads=2", "model.activation=elu"]),
     ("model_sage_multilabel", &["model.name=sage"]),
 ];
 

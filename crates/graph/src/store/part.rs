@@ -221,10 +221,26 @@ impl Part {
             Arc::new(EdgeValues {
                 types: kinds.unwrap_or_default(),
                 kinds: types as usize,
+                type_shares: self.type_shares().into(),
                 attributes: attributes.unwrap_or_default(),
                 width: attribute_width,
             })
         })
+    }
+
+    /// Of each edge, 1 over the number of in-edges that its target has of its type.
+    fn type_shares(&self) -> Vec<f32> {
+        let Some(types) = self.types() else { return Vec::new() };
+        let mut counts = vec![0u32; self.edge_columns.types as usize];
+        let mut shares = vec![0f32; types.len()];
+        for list in self.offsets().windows(2).map(|ends| ends[0] as usize..ends[1] as usize) {
+            types[list.clone()].iter().for_each(|&kind| counts[kind as usize] += 1);
+            for (share, &kind) in shares[list.clone()].iter_mut().zip(&types[list.clone()]) {
+                *share = 1.0 / counts[kind as usize] as f32;
+            }
+            types[list].iter().for_each(|&kind| counts[kind as usize] = 0);
+        }
+        shares
     }
 
     /// Features of the owned nodes.

@@ -6,6 +6,7 @@ use crate::boundary::Order;
 use crate::model::{self, Model};
 use crate::run::{Features, RunConfig};
 use crate::worker::model_shape;
+use archipelago_graph::dataset::EdgeColumns;
 
 /// A model, in numbers.
 #[derive(Debug, Clone, PartialEq)]
@@ -45,7 +46,7 @@ impl Net {
     /// The model of `config` on so many features and classes.
     pub fn of(config: &RunConfig, features: usize, classes: usize, dense: bool) -> Result<Self> {
         let entry = model::find(&config.model.name)?;
-        let shape = model_shape(config, features + config.model.embedding, classes);
+        let shape = model_shape(config, features + config.model.embedding, classes, EdgeColumns::default());
         let matrix = |weight: &model::Weight| if weight.rows > 1 { weight.rows * weight.cols } else { 0 };
         let matrices = (0..shape.layers)
             .map(|index| (entry.build)(&shape.layer(index)).weights().iter().map(matrix).sum());

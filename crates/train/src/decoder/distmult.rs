@@ -1,7 +1,8 @@
 //! DistMult (Yang et al., ICLR 2015): `sum over c of a_c r_c b_c`, `r` learned for each kind of link.
 
 use super::{Decoder, DecoderShape, Entry, Pairs};
-use crate::model::{Names, Start, Weight};
+use crate::model::{Start, Weight};
+use crate::parameters::Names;
 use crate::tape::{Tape, Var};
 
 pub(super) const ENTRY: Entry = Entry {
@@ -20,7 +21,7 @@ impl Decoder for DistMult {
         vec![Weight::new("relation", self.shape.kinds.max(1), self.shape.width, Start::Glorot)]
     }
 
-    fn scores(&self, tape: &mut Tape, weights: Names<'_>, rows: Var, links: Pairs<'_>) -> Var {
+    fn scores(&self, tape: &mut Tape, weights: &Names, rows: Var, links: Pairs<'_>) -> Var {
         tape.pair_scores(rows, links, Some(weights.get("relation")))
     }
 }

@@ -1,7 +1,8 @@
 //! The inner product of both rows (Kipf & Welling, 2016): no weights, and no kinds of links.
 
 use super::{Decoder, DecoderShape, Entry, Pairs};
-use crate::model::{Names, Weight};
+use crate::model::Weight;
+use crate::parameters::Names;
 use crate::tape::{Tape, Var};
 
 pub(super) const ENTRY: Entry = Entry {
@@ -18,7 +19,7 @@ impl Decoder for Dot {
         Vec::new()
     }
 
-    fn scores(&self, tape: &mut Tape, _: Names<'_>, rows: Var, links: Pairs<'_>) -> Var {
+    fn scores(&self, tape: &mut Tape, _: &Names, rows: Var, links: Pairs<'_>) -> Var {
         tape.pair_scores(rows, links, None)
     }
 }

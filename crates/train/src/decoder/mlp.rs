@@ -2,7 +2,8 @@
 //! `w2 . ReLU(W1 (a * b) + b1) + b`.
 
 use super::{Decoder, DecoderShape, Entry, Pairs};
-use crate::model::{Names, Start, Weight};
+use crate::model::{Start, Weight};
+use crate::parameters::Names;
 use crate::tape::{Activation, Tape, Var};
 
 pub(super) const ENTRY: Entry = Entry {
@@ -27,7 +28,7 @@ impl Decoder for Mlp {
         ]
     }
 
-    fn scores(&self, tape: &mut Tape, weights: Names<'_>, rows: Var, links: Pairs<'_>) -> Var {
+    fn scores(&self, tape: &mut Tape, weights: &Names, rows: Var, links: Pairs<'_>) -> Var {
         let products = tape.pair_products(rows, links);
         let hidden = tape.linear(products, weights.get("weight1"), links.count());
         tape.forget(products);

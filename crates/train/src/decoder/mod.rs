@@ -10,8 +10,8 @@ mod mlp;
 
 pub use crate::tape::Pairs;
 
-use crate::model::{Names, Weight};
-use crate::parameters::{Parameter, ParameterId, Parameters};
+use crate::model::Weight;
+use crate::parameters::{Names, Parameter, Parameters};
 use crate::tape::{Tape, Var};
 use crate::{Error, Result};
 
@@ -32,7 +32,7 @@ pub trait Decoder: Send + Sync {
     fn weights(&self) -> Vec<Weight>;
 
     /// One column: the score of each link, higher for a likelier one. Links are pairs of `rows`.
-    fn scores(&self, tape: &mut Tape, weights: Names<'_>, rows: Var, links: Pairs<'_>) -> Var;
+    fn scores(&self, tape: &mut Tape, weights: &Names, rows: Var, links: Pairs<'_>) -> Var;
 }
 
 /// A row of the table of decoders.
@@ -73,20 +73,20 @@ fn full_name(name: &str) -> String {
 /// A decoder that knows where its weights stand, not what they are.
 pub struct Scorer {
     decoder: Box<dyn Decoder>,
-    weights: Vec<(&'static str, ParameterId)>,
+    weights: Names,
 }
 
 impl Scorer {
     /// `decoder` with its weights among `parameters`, which must have what [`drawn`] gave.
     pub fn new(decoder: Box<dyn Decoder>, parameters: &Parameters) -> Self {
         let find = |weight: Weight| parameters.find(&full_name(weight.name)).map(|id| (weight.name, id));
-        let weights = decoder.weights().into_iter().filter_map(find).collect();
+        let weights = Names::new(decoder.weights().into_iter().filter_map(find).collect());
         Self { decoder, weights }
     }
 
     /// The score of each link, a pair of `rows`.
     pub fn scores(&self, tape: &mut Tape, rows: Var, links: Pairs<'_>) -> Var {
-        self.decoder.scores(tape, Names(&self.weights), rows, links)
+        self.decoder.scores(tape, &self.weights, rows, links)
     }
 }
 

@@ -1,14 +1,15 @@
 //! Oracle 14, layer by layer: forward and gradients agree with PyTorch Geometric and DGL on fixed small graphs.
 
-use super::{Aggregator, LayerShape, Names, find};
+use super::tgar::Wired;
+use super::{Aggregator, LayerShape, find};
 use crate::boundary::Isolated;
 use crate::ops::Pool;
-use crate::parameters::{Parameter, Parameters};
+use crate::parameters::{Names, Parameter, Parameters};
 use crate::reference::{self, Reference};
 use crate::tape::{Activation, NormWeights, Tape, Var};
 use crate::view::{Layout, Routes, View};
 use archipelago_graph::Block;
-use archipelago_graph::block::Adjacency;
+use archipelago_graph::block::{Adjacency, EdgeValues};
 use std::sync::Arc;
 
 /// The reference graph of a case as the layout of one whole layer.
@@ -25,12 +26,17 @@ fn layout(case: &Reference, weighted: bool) -> Arc<Layout> {
         for e in edges {
             lists.neighbors.push(sources[e] as u32);
             lists.weights.extend(weights.get(e));
+            lists.places.push(e as u32);
             *degree += weights.get(e).copied().unwrap_or(1.0);
         }
         lists.offsets.push(lists.neighbors.len() as u64);
     }
     let block = Arc::new(Block::new(lists, nodes, 0));
-    Arc::new(Layout::new(block, Arc::new((0..nodes as u64).collect()), degrees, Routes::default()))
+    let layout = Layout::new(block, Arc::new((0..nodes as u64).collect()), degrees, Routes::default());
+    let attributes = if case.has("edge_attr") { case.f32("edge_attr") } else { Vec::new() };
+    let width = attributes.len() / targets.len();
+    let values = EdgeValues { attributes: attributes.into(), width, ..EdgeValues::default() };
+    Arc::new(layout.with_edges(Some(Arc::new(values))))
 }
 
 fn assert_close(what: &str, found: &[f32], expected: &[f64]) {
@@ -111,6 +117,7 @@ const CASES: &[Case] = &[
     Case { heads: 2, ..case("gatv2_h2", "gatv2") },
     Case { heads: 2, loops: true, ..case("gatv2_h2_loops", "gatv2") },
     case("gin", "gin"),
+    Case { heads: 2, ..case("edge_gat", "gat-e") },
 ];
 
 fn check_layer(case: &Case, size: &str) {
@@ -127,6 +134,9 @@ fn check_layer(case: &Case, size: &str) {
         aggregator: case.aggregator,
         attention_dropout: 0.0,
         self_loops: case.loops,
+        edge_width: layout.edges.as_ref().map_or(0, |edges| edges.width),
+        edge_kinds: 0,
+        bases: 1,
     };
     let layer = (find(case.model).unwrap().build)(&shape);
     // GIN's second bias is the one that the model adds; the reference calls it `bias2`.
@@ -148,8 +158,9 @@ fn check_layer(case: &Case, size: &str) {
         statics: None,
         static_input: None,
     };
-    let output = layer.forward(&mut view, Names(&ids), trial.input).unwrap();
-    let bias = Some(Names(&ids).get("bias"));
+    let wired = Arc::new(Wired { layer, weights: Names::new(ids) });
+    let output = wired.forward(&mut view, trial.input).unwrap();
+    let bias = Some(wired.weights.get("bias"));
     let output = trial.tape.epilogue(output, bias, Activation::Identity, None);
     trial.check(&reference, &name, output);
 }

@@ -4,16 +4,16 @@
 //! `out_i = sum alpha_ji z_j`, heads side by side or averaged, `+ b`. With `self_loops` every node attends to
 //! itself as well. Only `z` crosses part borders; scores of halo rows are computed where they are used.
 
-use super::{Entry, Layer, LayerShape, Names, Reads, Start, Weight};
-use crate::Result;
+use super::{EdgeNeed, Entry, Layer, LayerShape, Message, Nodes, Reads, Sent, Start, Sum, Weight};
 use crate::tape::Var;
-use crate::view::{Attention, View};
+use crate::view::{Attention, Edges};
 
 pub(super) const ENTRY: Entry = Entry {
     name: "gat",
     summary: "multi-head attention over neighbours",
     paper: "Veličković et al., ICLR 2018",
     reads: |_| Reads::Transformed,
+    edges: EdgeNeed::Nothing,
     build: |shape| Box::new(Gat { shape: shape.clone() }),
 };
 
@@ -32,6 +32,11 @@ pub(super) fn attention(shape: &LayerShape) -> Attention {
     Attention { heads: shape.heads, self_loops: shape.self_loops, dropout: shape.attention_dropout }
 }
 
+/// Heads side by side, or their mean.
+pub(super) fn heads_as_one(shape: &LayerShape, nodes: &mut Nodes<'_>, rows: Var) -> Var {
+    if shape.concat { rows } else { nodes.tape.mean_of_heads(rows, shape.heads) }
+}
+
 impl Layer for Gat {
     fn weights(&self) -> Vec<Weight> {
         let (width, all) = head_widths(&self.shape);
@@ -43,11 +48,21 @@ impl Layer for Gat {
         ]
     }
 
-    fn forward(&self, view: &mut View<'_>, weights: Names<'_>, rows: Var) -> Result<Var> {
-        let transformed = view.tape.linear(rows, weights.get("weight"), view.tape.rows(rows));
-        let attended =
-            view.attend(attention(&self.shape), transformed, weights.get("att_src"), weights.get("att_dst"))?;
-        view.tape.forget(transformed);
-        Ok(if self.shape.concat { attended } else { view.tape.mean_of_heads(attended, self.shape.heads) })
+    fn transform(&self, nodes: &mut Nodes<'_>, rows: Var) -> Sent {
+        Sent::linear(nodes, rows, "weight")
+    }
+
+    fn gather(&self, edges: &mut Edges<'_>) -> Message {
+        let attention = attention(&self.shape);
+        let (source, target) = (edges.weight("att_src"), edges.weight("att_dst"));
+        Message::Scored { attention, source, target }
+    }
+
+    fn sum(&self) -> Sum {
+        Sum::Softmax(self.shape.attention_dropout)
+    }
+
+    fn apply(&self, nodes: &mut Nodes<'_>, _: Var, sum: Var) -> Var {
+        heads_as_one(&self.shape, nodes, sum)
     }
 }

@@ -3,17 +3,17 @@
 //! `l = W_src x + b_src`, `r = W_dst x + b_dst`, `s_ji = a . LeakyReLU_0.2(l_j + r_i)` per head,
 //! `out_i = sum over in-edges of softmax(s)_ji l_j`, `+ b`. Only `l` crosses part borders.
 
-use super::gat::{attention, head_widths};
-use super::{Entry, Layer, LayerShape, Names, Reads, Start, Weight};
-use crate::Result;
+use super::gat::{attention, head_widths, heads_as_one};
+use super::{EdgeNeed, Entry, Layer, LayerShape, Message, Nodes, Reads, Sent, Start, Sum, Weight};
 use crate::tape::{Activation, Var};
-use crate::view::View;
+use crate::view::Edges;
 
 pub(super) const ENTRY: Entry = Entry {
     name: "gatv2",
     summary: "attention scored by both ends together",
     paper: "Brody et al., ICLR 2022",
     reads: |_| Reads::Transformed,
+    edges: EdgeNeed::Nothing,
     build: |shape| Box::new(GatV2 { shape: shape.clone() }),
 };
 
@@ -34,17 +34,22 @@ impl Layer for GatV2 {
         ]
     }
 
-    fn forward(&self, view: &mut View<'_>, weights: Names<'_>, rows: Var) -> Result<Var> {
-        let affine = |view: &mut View<'_>, weight, bias, count| {
-            let product = view.tape.linear(rows, weights.get(weight), count);
-            view.tape.epilogue(product, Some(weights.get(bias)), Activation::Identity, None)
-        };
-        let (sources, targets) = (view.tape.rows(rows), view.targets());
-        let left = affine(view, "weight_src", "bias_src", sources);
-        let right = affine(view, "weight_dst", "bias_dst", targets);
-        let attended = view.attend_v2(attention(&self.shape), left, right, weights.get("att"))?;
-        view.tape.forget(left);
-        view.tape.forget(right);
-        Ok(if self.shape.concat { attended } else { view.tape.mean_of_heads(attended, self.shape.heads) })
+    fn transform(&self, nodes: &mut Nodes<'_>, rows: Var) -> Sent {
+        let (left, right) = (nodes.linear(rows, "weight_src"), nodes.linear_of_targets(rows, "weight_dst"));
+        let (left_bias, right_bias) = (nodes.weight("bias_src"), nodes.weight("bias_dst"));
+        let left = nodes.tape.epilogue(left, Some(left_bias), Activation::Identity, None);
+        Sent::rows(left).to_targets(nodes.tape.epilogue(right, Some(right_bias), Activation::Identity, None))
+    }
+
+    fn gather(&self, edges: &mut Edges<'_>) -> Message {
+        Message::ScoredTogether { attention: attention(&self.shape), weight: edges.weight("att") }
+    }
+
+    fn sum(&self) -> Sum {
+        Sum::Softmax(self.shape.attention_dropout)
+    }
+
+    fn apply(&self, nodes: &mut Nodes<'_>, _: Var, sum: Var) -> Var {
+        heads_as_one(&self.shape, nodes, sum)
     }
 }

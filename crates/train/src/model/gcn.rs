@@ -4,16 +4,16 @@
 //! ends by their in-degree (as PyTorch Geometric does; on a directed graph DGL uses the source's out-degree).
 //! The self-loop that GCN adds is the fresh term `W x_i / d_i`; loops in the data are ordinary edges besides.
 
-use super::{Entry, Layer, Names, Reads, Start, Weight};
-use crate::Result;
+use super::{EdgeNeed, Entry, Layer, Nodes, Reads, Sent, Start, Sum, Weight};
 use crate::tape::Var;
-use crate::view::{Verb, View};
+use crate::view::Verb;
 
 pub(super) const ENTRY: Entry = Entry {
     name: "gcn",
     summary: "graph convolution, symmetrically normalised",
     paper: "Kipf & Welling, ICLR 2017",
     reads: |_| Reads::Aggregate(Verb::Symmetric),
+    edges: EdgeNeed::Nothing,
     build: |shape| Box::new(Gcn { input: shape.input, output: shape.output }),
 };
 
@@ -30,8 +30,11 @@ impl Layer for Gcn {
         ]
     }
 
-    fn forward(&self, view: &mut View<'_>, weights: Names<'_>, rows: Var) -> Result<Var> {
-        let weight = weights.get("weight");
-        view.transformed(Verb::Symmetric, rows, weight, self.input, self.output)
+    fn transform(&self, nodes: &mut Nodes<'_>, rows: Var) -> Sent {
+        Sent::linear(nodes, rows, "weight")
+    }
+
+    fn sum(&self) -> Sum {
+        Sum::Symmetric
     }
 }

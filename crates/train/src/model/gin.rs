@@ -3,16 +3,15 @@
 //! `out_i = W2 ReLU(W1 ((1 + eps) x_i + sum_{j -> i} x_j) + b1) + b2`, `eps` learned. The first transform
 //! commutes with the sum, so it comes first where that is the narrower side.
 
-use super::{Entry, Layer, Names, Reads, Start, Weight};
-use crate::Result;
+use super::{EdgeNeed, Entry, Layer, Nodes, Reads, Sent, Start, Sum, Weight};
 use crate::tape::{Activation, Var};
-use crate::view::View;
 
 pub(super) const ENTRY: Entry = Entry {
     name: "gin",
     summary: "sum of neighbours through a two-layer perceptron",
     paper: "Xu et al., ICLR 2019",
     reads: |_| Reads::AggregateAndOwn,
+    edges: EdgeNeed::Nothing,
     build: |shape| Box::new(Gin { input: shape.input, inner: shape.inner, output: shape.output }),
 };
 
@@ -33,13 +32,17 @@ impl Layer for Gin {
         ]
     }
 
-    fn forward(&self, view: &mut View<'_>, weights: Names<'_>, rows: Var) -> Result<Var> {
-        let (eps, first) = (weights.get("eps"), weights.get("weight1"));
-        let inner = view.aggregate_and_transform(rows, first, self.input, self.inner, |view, rows| {
-            let sum = view.sum(rows)?;
-            Ok(view.tape.add_scaled_self(sum, rows, eps))
-        })?;
-        let inner = view.tape.epilogue(inner, Some(weights.get("bias1")), Activation::Relu, None);
-        Ok(view.tape.linear(inner, weights.get("weight2"), view.targets()))
+    fn transform(&self, nodes: &mut Nodes<'_>, rows: Var) -> Sent {
+        Sent::linear(nodes, rows, "weight1").and_own(nodes, "eps")
+    }
+
+    fn sum(&self) -> Sum {
+        Sum::Add
+    }
+
+    fn apply(&self, nodes: &mut Nodes<'_>, _: Var, sum: Var) -> Var {
+        let bias = Some(nodes.weight("bias1"));
+        let inner = nodes.tape.epilogue(sum, bias, Activation::Relu, None);
+        nodes.linear(inner, "weight2")
     }
 }

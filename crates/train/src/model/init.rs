@@ -12,7 +12,9 @@ pub enum Start {
     One,
     /// Uniform within `sqrt(6 / (rows + cols))` (Glorot & Bengio, 2010).
     Glorot,
-    /// The same, times `sqrt(2)`, which is what ReLU takes away (DGL's choice for SAGE).
+    /// Uniform within `sqrt(6 / n)`: Glorot's bound of one of several matrices that stand in one weight.
+    GlorotOf(usize),
+    /// As [`Glorot`](Self::Glorot), times `sqrt(2)`, which is what ReLU takes away (DGL's choice for SAGE).
     GlorotRelu,
     /// Uniform within `1 / sqrt(fan-in)`.
     Fan(usize),
@@ -25,6 +27,7 @@ impl Start {
             Self::Zero => return parameter.value.fill(0.0),
             Self::One => return parameter.value.fill(1.0),
             Self::Glorot => (6.0 / (parameter.rows + parameter.cols) as f64).sqrt(),
+            Self::GlorotOf(ends) => (6.0 / ends.max(1) as f64).sqrt(),
             Self::GlorotRelu => (12.0 / (parameter.rows + parameter.cols) as f64).sqrt(),
             Self::Fan(fan) => 1.0 / (fan.max(1) as f64).sqrt(),
         };

@@ -1,24 +1,29 @@
 //! Graph neural networks, written once against a [`View`].
 //!
-//! A [`Layer`] computes target rows from source rows by asking the view for sums, means or attentions. A
-//! [`Model`] stacks layers and puts bias, normalisation, activation, dropout and residual connections around
-//! them. Neither can tell which strategy trains it. A new model is one file here and one line in [`MODELS`].
+//! A [`Layer`] says in NN-TGAR what nodes send, what passes along edges and what becomes of it ([`tgar`]). A [`Model`]
+//! stacks layers and puts bias, normalisation, activation, dropout and residual connections around them. Neither can tell
+//! which strategy trains it. A new model is one file here and one line in [`MODELS`].
 
+pub mod tgar;
 mod gcn;
 mod sage;
 mod gat;
 mod gatv2;
 mod gin;
+mod gat_e;
+mod rgcn;
 mod init;
 mod stack;
 
 pub use init::Start;
 pub use stack::{Model, ModelShape, Norm, Outcome, Pass};
+pub use tgar::{Layer, Message, Nodes, Sent, Sum};
 
-use crate::parameters::{Parameter, ParameterId};
-use crate::tape::Var;
-use crate::view::{Verb, View};
+use crate::parameters::Parameter;
+use crate::run::RunConfig;
+use crate::view::Verb;
 use crate::{Error, Result};
+use archipelago_graph::dataset::EdgeColumns;
 
 /// Widths of a layer and everything else it may want to know before it is built.
 #[derive(Debug, Clone, PartialEq)]
@@ -39,6 +44,12 @@ pub struct LayerShape {
     pub attention_dropout: f32,
     /// Whether attention includes the node itself.
     pub self_loops: bool,
+    /// Attributes per edge that it may read.
+    pub edge_width: usize,
+    /// Types of edges that it may read.
+    pub edge_kinds: usize,
+    /// Matrices that those of all types of edges are mixed from (R-GCN).
+    pub bases: usize,
 }
 
 /// How SAGE pools its neighbours.
@@ -79,38 +90,6 @@ impl Weight {
     }
 }
 
-/// One layer of message passing.
-pub trait Layer: Send + Sync {
-    /// The weights it needs. One called `bias` is added to the layer's output by the [`Model`], which can do so
-    /// in the same pass as activation and dropout.
-    fn weights(&self) -> Vec<Weight>;
-
-    /// Target rows from source rows, before bias and activation.
-    fn forward(&self, view: &mut View<'_>, weights: Names<'_>, rows: Var) -> Result<Var>;
-}
-
-/// Looks up a layer's weights by their name inside the layer.
-#[derive(Debug, Clone, Copy)]
-pub struct Names<'a>(pub(crate) &'a [(&'static str, ParameterId)]);
-
-impl Names<'_> {
-    /// The weight called `name`, if this model has it.
-    pub fn find(self, name: &str) -> Option<ParameterId> {
-        self.0.iter().find(|(known, _)| *known == name).map(|(_, id)| *id)
-    }
-
-    /// The weight called `name`.
-    ///
-    /// # Panics
-    /// When the layer did not declare it in [`Layer::weights`], which is a mistake of the layer's author.
-    pub fn get(self, name: &str) -> ParameterId {
-        match self.find(name) {
-            Some(id) => id,
-            None => panic!("a layer asks for weight `{name}`, which it did not declare"),
-        }
-    }
-}
-
 /// How a first layer reads dense node features: what must stay in memory from step to step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reads {
@@ -124,6 +103,37 @@ pub enum Reads {
     Transformed,
 }
 
+/// What a model reads of edges, besides their weights.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EdgeNeed {
+    /// Nothing.
+    Nothing,
+    /// Types or attributes, whichever there are.
+    Values,
+    /// Types.
+    Types,
+}
+
+impl EdgeNeed {
+    /// Refuses a model that reads what the edges of a graph do not have.
+    pub fn check(self, config: &RunConfig, columns: EdgeColumns) -> Result<()> {
+        let typed = columns.types > 0;
+        let (met, wanted) = match self {
+            Self::Nothing => (true, ""),
+            Self::Values => (typed || columns.attribute_width > 0, "edge types or attributes"),
+            Self::Types => (typed, "edge types"),
+        };
+        if met {
+            return Ok(());
+        }
+        let name = &config.model.name;
+        let message = format!("expected {wanted} in the data with model `{name}`, found none");
+        Err(Error::config(config.place("model.name"), "model.name", message).with_hint(
+            "`gat` and `gcn` need none; `edge_type` and `edge_attr` are described in docs/formats.md",
+        ))
+    }
+}
+
 /// A row of the table of models.
 pub struct Entry {
     /// What users call it.
@@ -134,12 +144,15 @@ pub struct Entry {
     pub paper: &'static str,
     /// How its first layer reads node features, if it pools its neighbours like this.
     pub reads: fn(Aggregator) -> Reads,
+    /// What it reads of edges.
+    pub edges: EdgeNeed,
     /// Makes one layer of it.
     pub build: fn(&LayerShape) -> Box<dyn Layer>,
 }
 
 /// Every model that Archipelago knows.
-pub const MODELS: &[Entry] = &[gcn::ENTRY, sage::ENTRY, gat::ENTRY, gatv2::ENTRY, gin::ENTRY];
+pub const MODELS: &[Entry] =
+    &[gcn::ENTRY, sage::ENTRY, gat::ENTRY, gatv2::ENTRY, gin::ENTRY, gat_e::ENTRY, rgcn::ENTRY];
 
 /// The model called `name`.
 pub fn find(name: &str) -> Result<&'static Entry> {
@@ -176,6 +189,9 @@ mod tests {
             attention_dropout: 0.0,
             residual: false,
             self_loops: true,
+            edge_width: 0,
+            edge_kinds: 0,
+            bases: 1,
         }
     }
 

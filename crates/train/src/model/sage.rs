@@ -4,10 +4,8 @@
 //! no in-edge. Mean and sum commute with the transform, so the narrower side is aggregated and exchanged; the
 //! maximum does not.
 
-use super::{Aggregator, Entry, Layer, LayerShape, Names, Reads, Start, Weight};
-use crate::Result;
+use super::{Aggregator, EdgeNeed, Entry, Layer, LayerShape, Nodes, Reads, Sent, Start, Sum, Weight};
 use crate::tape::Var;
-use crate::view::{Verb, View};
 
 pub(super) const ENTRY: Entry = Entry {
     name: "sage",
@@ -17,6 +15,7 @@ pub(super) const ENTRY: Entry = Entry {
         Aggregator::Mean | Aggregator::Sum => Reads::AggregateAndOwn,
         Aggregator::Max => Reads::Rows,
     },
+    edges: EdgeNeed::Nothing,
     build: |shape| Box::new(Sage { shape: shape.clone() }),
 };
 
@@ -34,17 +33,26 @@ impl Layer for Sage {
         ]
     }
 
-    fn forward(&self, view: &mut View<'_>, weights: Names<'_>, rows: Var) -> Result<Var> {
-        let neighbors = weights.get("weight_neigh");
-        let LayerShape { input, output, aggregator, .. } = self.shape;
-        let pooled = match aggregator {
-            Aggregator::Mean => view.transformed(Verb::Mean, rows, neighbors, input, output)?,
-            Aggregator::Sum => view.transformed(Verb::Sum, rows, neighbors, input, output)?,
-            Aggregator::Max => {
-                let pooled = view.max(rows)?;
-                view.tape.linear(pooled, neighbors, view.targets())
-            }
+    fn transform(&self, nodes: &mut Nodes<'_>, rows: Var) -> Sent {
+        match self.shape.aggregator {
+            Aggregator::Mean | Aggregator::Sum => Sent::linear(nodes, rows, "weight_neigh"),
+            Aggregator::Max => Sent::rows(rows),
+        }
+    }
+
+    fn sum(&self) -> Sum {
+        match self.shape.aggregator {
+            Aggregator::Mean => Sum::Mean,
+            Aggregator::Sum => Sum::Add,
+            Aggregator::Max => Sum::Max,
+        }
+    }
+
+    fn apply(&self, nodes: &mut Nodes<'_>, rows: Var, sum: Var) -> Var {
+        let pooled = match self.shape.aggregator {
+            Aggregator::Mean | Aggregator::Sum => sum,
+            Aggregator::Max => nodes.linear_of_targets(sum, "weight_neigh"),
         };
-        Ok(view.tape.linear_onto(pooled, rows, weights.get("weight_self")))
+        nodes.linear_onto(pooled, rows, "weight_self")
     }
 }

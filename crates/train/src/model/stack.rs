@@ -3,10 +3,11 @@
 //! After each layer but the last: `dropout(activation(norm(layer(x) + residual + bias)))`; after the last only the
 //! bias is added. A layer under batch norm has no bias of its own.
 
-use super::{Aggregator, Entry, Layer, LayerShape, Names, Reads, Start, Weight};
+use super::tgar::Wired;
+use super::{Aggregator, Entry, Layer, LayerShape, Reads, Start, Weight};
 use crate::Result;
 use crate::boundary::{Boundary, Half};
-use crate::parameters::{Parameter, ParameterId, Parameters};
+use crate::parameters::{Names, Parameter, ParameterId, Parameters};
 use crate::tape::{Activation, DropoutRows, NormWeights, Tape, Var};
 use crate::view::{Layout, Statics, Verb, View};
 use std::sync::Arc;
@@ -53,6 +54,12 @@ pub struct ModelShape {
     pub residual: bool,
     /// Whether attention includes the node itself.
     pub self_loops: bool,
+    /// Attributes per edge.
+    pub edge_width: usize,
+    /// Types of edges.
+    pub edge_kinds: usize,
+    /// Matrices that those of all types of edges are mixed from (R-GCN).
+    pub bases: usize,
 }
 
 impl ModelShape {
@@ -68,6 +75,9 @@ impl ModelShape {
             aggregator: self.aggregator,
             attention_dropout: self.attention_dropout,
             self_loops: self.self_loops,
+            edge_width: self.edge_width,
+            edge_kinds: self.edge_kinds,
+            bases: self.bases,
         }
     }
 }
@@ -81,8 +91,7 @@ pub struct Model {
 
 /// One layer with the weights around it.
 struct Stage {
-    layer: Box<dyn Layer>,
-    weights: Vec<(&'static str, ParameterId)>,
+    wired: Arc<Wired>,
     norm: Option<NormWeights>,
     residual: Residual,
 }
@@ -230,14 +239,13 @@ impl Model {
     }
 
     fn run_stage(&self, stage: &Stage, view: &mut View<'_>, rows: Var, last: bool) -> Result<Var> {
-        let names = Names(&stage.weights);
-        let mut output = stage.layer.forward(view, names, rows)?;
+        let mut output = stage.wired.forward(view, rows)?;
         match stage.residual {
             Residual::None => {}
             Residual::Identity => output = view.tape.add_rows(output, rows),
             Residual::Projected(weight) => output = view.tape.linear_onto(output, rows, weight),
         }
-        let bias = names.find("bias");
+        let bias = stage.wired.weights.find("bias");
         if last {
             return Ok(view.tape.epilogue(output, bias, Activation::Identity, None));
         }
@@ -285,7 +293,8 @@ impl Stage {
             None if shape.residual => Residual::Identity,
             None => Residual::None,
         };
-        Self { layer, weights, norm, residual }
+        let wired = Arc::new(Wired { layer, weights: Names::new(weights) });
+        Self { wired, norm, residual }
     }
 }
 
@@ -330,7 +339,7 @@ mod tests {
         let (model, parameters, _) = Model::build_beside(entry, shape(), 1, others.clone());
         let (_, alone, _) = Model::build(entry, shape(), 1);
         for (index, stage) in model.stages.iter().enumerate() {
-            for (name, id) in &stage.weights {
+            for (name, id) in stage.wired.weights.iter() {
                 assert_eq!(parameters.get(*id).name, full_name(index, name));
             }
         }

@@ -21,6 +21,27 @@ pub fn axpy(pool: &Pool, a: f32, x: &[f32], y: &mut [f32]) {
     });
 }
 
+/// `y = f(y)`.
+pub fn map(pool: &Pool, y: &mut [f32], f: impl Fn(f32) -> f32 + Sync) {
+    let (len, out) = (y.len(), Shared::new(y));
+    pool.for_ranges(len, GRAIN, |range| {
+        // SAFETY: ranges do not overlap.
+        let y = unsafe { out.part(range.start, range.len()) };
+        y.iter_mut().for_each(|y| *y = f(*y));
+    });
+}
+
+/// `y = f(x, y)`.
+pub fn zip(pool: &Pool, x: &[f32], y: &mut [f32], f: impl Fn(f32, f32) -> f32 + Sync) {
+    assert_eq!(x.len(), y.len(), "both buffers have the same shape");
+    let out = Shared::new(y);
+    pool.for_ranges(x.len(), GRAIN, |range| {
+        // SAFETY: ranges do not overlap.
+        let y = unsafe { out.part(range.start, range.len()) };
+        y.iter_mut().zip(&x[range]).for_each(|(y, &x)| *y = f(x, *y));
+    });
+}
+
 kernel! {
     fn axpy_range<S>(a: f32, x: &[f32], y: &mut [f32]) {
         for (y, &x) in y.iter_mut().zip(x) {
@@ -50,6 +71,8 @@ mod tests {
                 };
                 assert_eq!(run(&|y| add(&pool, &x, y)), expect(&|x, y| x + y));
                 assert_eq!(run(&|y| axpy(&pool, -2.0, &x, y)), expect(&|x, y| -2.0 * x + y));
+                assert_eq!(run(&|y| zip(&pool, &x, y, |x, y| x * y)), expect(&|x, y| x * y));
+                assert_eq!(run(&|y| map(&pool, y, |y| 1.0 - y)), expect(&|_, y| 1.0 - y));
             }
         }
     }

@@ -21,6 +21,8 @@ pub mod softmax;
 pub mod gat;
 pub mod gatv2;
 pub mod moving;
+pub mod edges;
+pub mod kinds;
 mod tile;
 pub mod dense;
 pub mod sparse_linear;

@@ -363,6 +363,8 @@ section! {
         output_heads: usize = 1,
         /// How sage joins the messages of neighbours
         aggregator: Aggregator = Aggregator::Mean,
+        /// Matrices that rgcn mixes those of all edge types from
+        bases: usize = 4,
         /// What follows a hidden layer
         activation: Activation = Activation::Relu,
         /// Share of hidden values dropped in training

@@ -152,6 +152,7 @@ fn values_out_of_range_are_refused_by_key() {
         "model.hidden=0",
         "model.heads=0",
         "model.output_heads=0",
+        "model.bases=0",
         "model.dropout=1",
         "model.input_dropout=-0.1",
         "model.attention_dropout=1.5",

@@ -47,6 +47,7 @@ impl RunConfig {
             ("model.layers", model.layers > 0, "1 layer or more"),
             ("model.hidden", model.hidden > 0, "1 column or more"),
             ("model.heads", model.heads > 0, "1 head or more"),
+            ("model.bases", model.bases > 0, "1 matrix or more"),
             ("model.output_heads", model.output_heads > 0, "1 head or more"),
             ("model.dropout", share(model.dropout), SHARE),
             ("model.input_dropout", share(model.input_dropout), SHARE),

@@ -23,7 +23,7 @@ mod cluster_gcn;
 use crate::batch::Loading;
 use crate::boundary::{Memory, Toll};
 use crate::island::{Landing, Reach};
-use crate::model;
+use crate::model::{self, EdgeNeed};
 use crate::run::RunConfig;
 use crate::worker::Worker;
 use crate::{Error, Result};
@@ -106,15 +106,23 @@ pub struct Behavior {
     pub ranks_equal: bool,
     /// Ranks train on islands, which may be fewer than there are parts: the others wait for their turn.
     pub isolated: bool,
+    /// Layers see what stands on edges: types and attributes.
+    pub edge_values: bool,
 }
 
 impl Behavior {
     /// All ranks compute one batch together, not exactly.
-    const SHARED: Self =
-        Self { exact: false, global_batch: true, distributed: true, ranks_equal: true, isolated: false };
+    const SHARED: Self = Self {
+        exact: false,
+        global_batch: true,
+        distributed: true,
+        ranks_equal: true,
+        isolated: false,
+        edge_values: true,
+    };
 
     /// Ranks draw batches of their own, and ask each other for what those need.
-    pub const OWN: Self = Self { global_batch: false, ..Self::SHARED };
+    pub const OWN: Self = Self { global_batch: false, edge_values: false, ..Self::SHARED };
 
     /// Ranks train on islands.
     const ISLANDS: Self = Self { isolated: true, ..Self::OWN };
@@ -181,8 +189,23 @@ pub fn check(config: &RunConfig, parts: u32) -> Result<&'static Entry> {
     config.check_name("residency.mode", &["all", "sweep"])?;
     let entry = find(&config.strategy.name)?;
     refuse_unread(config, entry)?;
+    refuse_edges(config, entry)?;
     (entry.check)(config, parts)?;
     Ok(entry)
+}
+
+/// Refuses a model that reads what stands on edges, where layers do not see it.
+fn refuse_edges(config: &RunConfig, entry: &Entry) -> Result<()> {
+    if entry.behavior.edge_values || model::find(&config.model.name)?.edges == EdgeNeed::Nothing {
+        return Ok(());
+    }
+    let (name, model) = (entry.name, &config.model.name);
+    let message =
+        format!("expected a model that does not read edges with strategy `{name}`, found `{model}`");
+    let able = STRATEGIES.iter().filter(|other| other.behavior.edge_values);
+    let able: Vec<String> = able.map(|other| format!("`{}`", other.name)).collect();
+    Err(Error::config(config.place("model.name"), "model.name", message)
+        .with_hint(format!("strategies whose layers see types and attributes of edges: {}", able.join(", "))))
 }
 
 /// Refuses settings that only other strategies read: they would change nothing.

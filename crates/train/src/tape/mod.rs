@@ -18,6 +18,9 @@ mod epilogue;
 mod dropout;
 mod norm;
 mod combine;
+mod pointwise;
+mod lookup;
+mod columns;
 mod pairs;
 mod loss;
 mod link_loss;
@@ -86,6 +89,32 @@ pub struct Tape {
     slots: Vec<Slot>,
     records: Vec<Record>,
     recorded: usize,
+    /// Lists that a step leaves behind which was made while another was [set aside](Self::set_aside).
+    spare: (Vec<Slot>, Vec<Record>),
+}
+
+/// The values and operations of a step while its tape serves another one: a stretch of edges, computed apart.
+pub struct Aside {
+    slots: Vec<Slot>,
+    records: Vec<Record>,
+    recorded: usize,
+    training: bool,
+}
+
+impl Aside {
+    /// The numbers of `var`.
+    pub fn value(&self, var: Var) -> &[f32] {
+        numbers(&self.slots[var.0])
+    }
+}
+
+/// The numbers of a slot that was neither released nor is sparse.
+fn numbers(slot: &Slot) -> &[f32] {
+    match &slot.value {
+        Value::Computed(buffer) => buffer,
+        Value::Shared(matrix) => &matrix.values[..slot.rows * slot.cols],
+        Value::Sparse(..) | Value::Gone => &[],
+    }
 }
 
 struct Record {
@@ -107,7 +136,29 @@ impl Tape {
             slots: Vec::new(),
             records: Vec::new(),
             recorded: 0,
+            spare: Default::default(),
         }
+    }
+
+    /// Puts the step aside, so that another one can be made with the same weights, memory and threads, which is
+    /// recorded only if `training`. Gradients of weights are added to what is there.
+    pub fn set_aside(&mut self, training: bool) -> Aside {
+        let (slots, records) = std::mem::take(&mut self.spare);
+        Aside {
+            slots: std::mem::replace(&mut self.slots, slots),
+            records: std::mem::replace(&mut self.records, records),
+            recorded: std::mem::take(&mut self.recorded),
+            training: std::mem::replace(&mut self.training, training),
+        }
+    }
+
+    /// Goes on with the step that was put aside.
+    pub fn take_back(&mut self, step: Aside) {
+        self.reset();
+        let slots = std::mem::replace(&mut self.slots, step.slots);
+        let records = std::mem::replace(&mut self.records, step.records);
+        self.spare = (slots, records);
+        (self.recorded, self.training) = (step.recorded, step.training);
     }
 
     /// Starts a training step: forgets the last one, clears the gradients.
@@ -164,6 +215,13 @@ impl Tape {
         self.push(rows, cols, Value::Computed(buffer), needs_gradient && self.training)
     }
 
+    /// The same, for a value that many operations read: none of them overwrites it.
+    pub fn pinned(&mut self, rows: usize, cols: usize, buffer: Buffer, needs_gradient: bool) -> Var {
+        let var = self.computed(rows, cols, buffer, needs_gradient);
+        self.slots[var.0].kept = true;
+        var
+    }
+
     fn push(&mut self, rows: usize, cols: usize, value: Value, needs_gradient: bool) -> Var {
         self.slots.push(Slot { rows, cols, value, gradient: None, needs_gradient, kept: false });
         Var(self.slots.len() - 1)
@@ -214,12 +272,7 @@ impl Tape {
 
     /// The numbers of `var`. A variable that was released or is sparse has none to show.
     pub fn value(&self, var: Var) -> &[f32] {
-        let slot = &self.slots[var.0];
-        match &slot.value {
-            Value::Computed(buffer) => buffer,
-            Value::Shared(matrix) => &matrix.values[..slot.rows * slot.cols],
-            Value::Sparse(..) | Value::Gone => &[],
-        }
+        numbers(&self.slots[var.0])
     }
 
     /// Runs `kernel` with the gradient of a weight to add to, and the rest of the tape to read.

@@ -10,7 +10,9 @@ mod gather;
 mod max;
 mod attend;
 mod attend_v2;
+mod edges;
 
+pub use edges::{EdgeSum, Edges, Messages, OnEdges, SentRows};
 pub use layout::{Layout, Routes, Symmetric};
 pub use thin::{Scales, Thinned, Thinning};
 
@@ -63,7 +65,7 @@ pub struct Attention {
 }
 
 /// Slope of LeakyReLU below 0 in attention scores.
-const SLOPE: f32 = 0.2;
+pub const SLOPE: f32 = 0.2;
 
 impl Attention {
     /// Which targets attend to themselves.
@@ -155,16 +157,6 @@ impl View<'_> {
     /// before it transforms.
     pub fn is_static(&self, rows: Var) -> bool {
         self.static_input == Some(rows) && self.tape.sparse(rows).is_none()
-    }
-
-    /// The sum of the source rows over the in-edges of each target.
-    pub fn sum(&mut self, rows: Var) -> Result<Var> {
-        self.aggregate(Verb::Sum, rows)
-    }
-
-    /// The mean of the source rows over the in-edges of each target; 0 where there are none.
-    pub fn mean(&mut self, rows: Var) -> Result<Var> {
-        self.aggregate(Verb::Mean, rows)
     }
 
     /// `W agg(rows)`, in the order that costs least, for a linear aggregation commutes with the transform. Where rows
@@ -269,7 +261,8 @@ impl View<'_> {
         }
     }
 
-    fn aggregate(&mut self, verb: Verb, rows: Var) -> Result<Var> {
+    /// What `verb` makes of the source rows.
+    pub fn aggregate(&mut self, verb: Verb, rows: Var) -> Result<Var> {
         match self.statics.take() {
             Some(statics) if self.is_static(rows) => {
                 let outcome = self.static_aggregate(statics, verb);

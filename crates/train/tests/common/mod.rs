@@ -42,6 +42,19 @@ pub const MODELS: &[&[&str]] = &[
     &["model.name=sage", "model.input_dropout=0.4", "model.layers=3", "model.hidden=24"],
 ];
 
+/// Models that read what stands on edges.
+pub const EDGE_MODELS: &[&[&str]] = &[
+    &["model.name=gat-e", "model.heads=2", "model.activation=elu", "model.attention_dropout=0.2"],
+    &["model.name=gat-e", "model.output_heads=2", "model.layers=3"],
+    &["model.name=rgcn", "model.bases=3"],
+    &["model.name=rgcn", "model.norm=batch", "model.bases=1"],
+];
+
+/// [`MODELS`] and [`EDGE_MODELS`].
+pub fn all_models() -> impl Iterator<Item = &'static &'static [&'static str]> {
+    MODELS.iter().chain(EDGE_MODELS)
+}
+
 /// A store in a folder that goes with it.
 pub struct TempStore {
     pub store: Store,
@@ -64,10 +77,30 @@ pub fn cut_as(dataset: &mut Dataset, assignment: &Assignment, method: &str) -> T
     TempStore { store: Store::open(&out).unwrap(), folder }
 }
 
-/// A small community graph.
+/// A small community graph, whose edges have one of four types and two attributes.
 pub fn communities(nodes: u64, edges: u64, classes: usize) -> Dataset {
-    let options = SbmOptions { nodes, edges, features: 16, classes, seed: 5, ..SbmOptions::default() };
-    sbm::generate(&options, &Silent).unwrap()
+    let attributes = 2;
+    let options = SbmOptions {
+        nodes,
+        edges,
+        features: 16,
+        classes,
+        edge_attributes: attributes,
+        seed: 5,
+        ..SbmOptions::default()
+    };
+    let mut dataset = sbm::generate(&options, &Silent).unwrap();
+    let (mut all, mut chunk) = (EdgeChunk::default(), EdgeChunk::default());
+    while dataset.edges.next_chunk(&mut chunk).unwrap() {
+        let ends = chunk.sources.iter().zip(&chunk.targets);
+        all.types.extend(ends.map(|(source, target)| ((3 * source + 5 * target) % 4) as u32));
+        all.sources.append(&mut chunk.sources);
+        all.targets.append(&mut chunk.targets);
+        all.attributes.append(&mut chunk.attributes);
+    }
+    dataset.edges = Box::new(MemoryEdges::new(all, attributes));
+    dataset.edge_columns.types = 4;
+    dataset
 }
 
 /// The graph of reference models, if it is on this machine.
@@ -77,7 +110,9 @@ pub fn reference_graph(multi: bool) -> Option<Dataset> {
     let ends = graph.f64("edge_index");
     let id = |ends: &[f64]| ends.iter().map(|&node| node as u64).collect();
     let (sources, targets) = ends.split_at(ends.len() / 2);
-    let edges = EdgeChunk { sources: id(sources), targets: id(targets), ..EdgeChunk::default() };
+    let attributes = graph.f32("edge_attr");
+    let attribute_width = attributes.len() / sources.len();
+    let edges = EdgeChunk { sources: id(sources), targets: id(targets), attributes, ..EdgeChunk::default() };
     let labels = match multi {
         true => Labels::Multi {
             classes: 6,
@@ -94,8 +129,8 @@ pub fn reference_graph(multi: bool) -> Option<Dataset> {
         name: "g_medium".into(),
         nodes,
         undirected: false,
-        edges: Box::new(MemoryEdges::new(edges, 0)),
-        edge_columns: EdgeColumns::default(),
+        edges: Box::new(MemoryEdges::new(edges, attribute_width)),
+        edge_columns: EdgeColumns { attribute_width, ..EdgeColumns::default() },
         features: Features::Dense { width: x.len() / nodes as usize, values: x.into() },
         labels,
         splits: Splits { train, valid: Vec::new(), test: Vec::new() },
