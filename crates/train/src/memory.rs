@@ -76,7 +76,7 @@ const ITEMS: usize = 11;
 fn graph(worker: &Worker) -> u64 {
     let layout = |layout: &Layout| {
         let block = &layout.block;
-        held::layout(block.bytes(), layout.nodes.len(), block.sources(), block.targets)
+        held::layout(layout.list_bytes(), layout.nodes.len(), block.sources(), block.targets)
     };
     let layers: usize = worker.layers.iter().chain(worker.whole.first()).map(|l| layout(l)).sum();
     let part = &worker.part;

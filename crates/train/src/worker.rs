@@ -4,13 +4,14 @@ use crate::agree::SumGradients;
 use crate::batch::operators::Operators;
 use crate::embedding::{self, Embeddings};
 use crate::feature;
+use crate::index::{self, Placement};
 use crate::island::Islands;
 use crate::links::{self, LinkShares, LinkTask};
 use crate::model::{self, Model, ModelShape};
 use crate::ops::Pool;
 use crate::optimizer::Optimizer;
 use crate::parameters::{Parameter, Parameters};
-use crate::plan::Plan;
+use crate::plan::{Holding, Plan};
 use crate::run::{self, RunConfig};
 use crate::schedule::Schedule;
 use crate::strategy::Behavior;
@@ -133,7 +134,9 @@ impl Worker {
         let layers = if global_batch { config.model.layers } else { 0 };
         let all_hidden_rows = config.model.norm == run::Norm::Batch;
         let first = if global_batch { &labelled[..] } else { &[] };
-        let plan = Plan::agree(&part, &comm, first, layers, all_hidden_rows)?;
+        let wanted = index::Wanted { targets: first, layers, all_hidden_rows, within: None };
+        let holding = Holding { placement: Placement::Destination, edges: false };
+        let (plan, _) = Plan::agree(&part, &comm, wanted, holding)?;
         let features = match global_batch {
             true => feature::rows(&part, &plan.order, config.data.features),
             false => feature::all_rows(&part, config.data.features),
@@ -201,7 +204,7 @@ impl Worker {
             statics: Statics::new(plan.whole, features, model.only_verb()),
             embeddings,
             order: plan.order,
-            originals: Arc::new(plan.originals),
+            originals: plan.originals,
             targets,
             labelled,
             links,

@@ -160,6 +160,18 @@ choice! {
 }
 
 choice! {
+    /// Which part holds an edge in training.
+    Placement {
+        /// That of its target: rows of sources cross.
+        Destination = "destination",
+        /// That of its source: partial aggregates of targets cross.
+        Source = "source",
+        /// That in the row of its source's part and the column of its target's, in a grid of parts: some of both cross.
+        Grid = "2d",
+    }
+}
+
+choice! {
     /// What targets remember of their neighbours, where a layer may aggregate before or after it transforms.
     HistoryOf {
         /// Inputs of the layer, or of nodes of other parts its outputs where those are narrower: fewer bytes.

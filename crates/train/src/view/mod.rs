@@ -11,7 +11,7 @@ mod max;
 mod attend;
 mod attend_v2;
 
-pub use layout::{Layout, Routes, Symmetric};
+pub use layout::{Layout, Mirrors, Routes, Symmetric};
 pub use thin::{Scales, Thinned, Thinning};
 
 use crate::Result;
