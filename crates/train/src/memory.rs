@@ -11,10 +11,11 @@ use crate::boundary::Order;
 use crate::cost::held::{self, MPI, PROGRAM, Rows, Widths};
 use crate::cost::rows;
 use crate::event::MemoryNeed;
+use crate::index::Index;
 use crate::island::Reach;
 use crate::ops::panel_bytes;
 use crate::tape::Input;
-use crate::view::Layout;
+use crate::view::{Layout, Mirrors};
 use crate::worker::Worker;
 use archipelago_comm::Kind;
 use archipelago_graph::store::Manifest;
@@ -80,7 +81,8 @@ fn graph(worker: &Worker) -> u64 {
     };
     let layers: usize = worker.layers.iter().chain(worker.whole.first()).map(|l| layout(l)).sum();
     let part = &worker.part;
-    (layers + held::mapped(part.owned(), part.edges(), part.halo().len())) as u64
+    let index = worker.index.as_ref().map_or(0, Index::bytes);
+    (layers + index + held::mapped(part.owned(), part.edges(), part.halo().len())) as u64
 }
 
 /// What the formulas want to know of the model.
@@ -90,7 +92,10 @@ fn widths(worker: &Worker) -> Widths {
 
 /// Rows of a layer.
 fn rows_of(layout: &Layout) -> Rows {
-    let sent = layout.routes.send.iter().map(Vec::len).sum();
+    let sent: usize = layout.routes.send.iter().map(Vec::len).sum();
+    // A row between a target and its mirror is in a buffer and in a message at either end.
+    let relayed = |mirrors: &Mirrors| 2 * (mirrors.copies.len() + mirrors.block.targets);
+    let sent = sent + layout.mirrors.as_ref().map_or(0, relayed);
     let block = &layout.block;
     Rows { targets: block.targets, local: block.local, halo: block.halo, sent }
 }

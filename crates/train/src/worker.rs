@@ -4,7 +4,7 @@ use crate::agree::SumGradients;
 use crate::batch::operators::Operators;
 use crate::embedding::{self, Embeddings};
 use crate::feature;
-use crate::index::{self, Placement};
+use crate::index::{self, Index};
 use crate::island::Islands;
 use crate::links::{self, LinkShares, LinkTask};
 use crate::model::{self, Model, ModelShape};
@@ -41,6 +41,8 @@ pub struct Worker {
     pub optimizer: Optimizer,
     /// Layers of a global batch; none where the strategy makes batches of its own.
     pub layers: Vec<Arc<Layout>>,
+    /// Rows and edges of the part among those of others, where the strategy makes batches of them.
+    pub index: Option<Index>,
     /// One layout of all rows per layer: exact evaluation.
     pub whole: Vec<Arc<Layout>>,
     /// The node features and what follows from them alone.
@@ -135,7 +137,7 @@ impl Worker {
         let all_hidden_rows = config.model.norm == run::Norm::Batch;
         let first = if global_batch { &labelled[..] } else { &[] };
         let wanted = index::Wanted { targets: first, layers, all_hidden_rows, within: None };
-        let holding = Holding { placement: Placement::Destination, edges: false };
+        let holding = Holding { placement: config.exchange.placement, edges: false };
         let (plan, _) = Plan::agree(&part, &comm, wanted, holding)?;
         let features = match global_batch {
             true => feature::rows(&part, &plan.order, config.data.features),
@@ -200,6 +202,7 @@ impl Worker {
             agreement: SumGradients::new(&config, &comm, parameters.count())?,
             tape: Tape::new(parameters, buffers, pool),
             layers: plan.layers,
+            index: None,
             whole: vec![Arc::clone(&plan.whole); config.model.layers],
             statics: Statics::new(plan.whole, features, model.only_verb()),
             embeddings,

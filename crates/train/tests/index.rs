@@ -144,13 +144,13 @@ fn edges_of(layout: &Layout) -> Vec<Edge> {
     let mirrored = layout.mirrors.iter().map(|mirrors| (&mirrors.block, &mirrors.nodes[..]));
     let mut edges = Vec::new();
     for (block, targets) in std::iter::once(own).chain(mirrored) {
-        for target in 0..block.targets {
+        for (target, &node) in targets.iter().enumerate().take(block.targets) {
             for at in block.incoming.range(target) {
                 let place = block.incoming.places[at] as usize;
                 let (edge, source) = (values.attributes[place] as u64, block.incoming.neighbors[at]);
                 assert_eq!(u64::from(values.types[place]), edge % 3);
                 let weight = block.incoming.weights[at].to_bits();
-                edges.push((edge, layout.nodes[source as usize], targets[target], weight));
+                edges.push((edge, layout.nodes[source as usize], node, weight));
             }
         }
     }

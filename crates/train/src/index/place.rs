@@ -97,8 +97,9 @@ impl Deal {
         let (mut edges, mut targets) = (vec![Vec::new(); ranks], vec![Vec::new(); ranks]);
         let (offsets, sources, own) = (part.offsets(), part.sources(), holder(own));
         for row in 0..part.owned() {
-            for edge in offsets[row] as usize..offsets[row + 1] as usize {
-                let to = (sources[edge] as usize).checked_sub(part.owned()).map_or(own, |at| halo[at]);
+            let list = offsets[row] as usize..offsets[row + 1] as usize;
+            for (edge, &source) in list.clone().zip(&sources[list]) {
+                let to = (source as usize).checked_sub(part.owned()).map_or(own, |at| halo[at]);
                 edges[to].push(edge);
                 targets[to].push(row as u32);
             }

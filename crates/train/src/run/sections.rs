@@ -495,6 +495,8 @@ section! {
         reuse: bool = true,
         /// Compute while messages are on their way
         overlap: bool = true,
+        /// Part that holds an edge in training: of its target, of its source, or in a grid of parts (full)
+        placement: Placement = Placement::Destination,
         /// Chunks of source nodes, one of which sends in a step; an epoch is a sweep over all (emma)
         chunks: usize = 10,
         /// Only the nodes of a chunk send in a step; `false`: all do (emma)

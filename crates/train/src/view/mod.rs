@@ -6,6 +6,7 @@
 
 mod layout;
 mod thin;
+mod mirrors;
 mod gather;
 mod max;
 mod attend;
