@@ -118,6 +118,20 @@ impl Block {
         Self { targets, local, halo, incoming, outgoing: OnceLock::new(), interior, border }
     }
 
+    /// The block of targets that other ranks own: none of them is a source row.
+    pub fn of_mirrors(incoming: Adjacency, local: usize, halo: usize) -> Self {
+        let targets = incoming.rows();
+        Self {
+            targets,
+            local,
+            halo,
+            incoming,
+            outgoing: OnceLock::new(),
+            interior: Vec::new(),
+            border: Vec::new(),
+        }
+    }
+
     /// Out-edges by source row (`local + halo` of them): what the backward pass walks. Made on the first call.
     pub fn outgoing(&self) -> &Adjacency {
         self.outgoing.get_or_init(|| self.incoming.transposed(self.sources()))

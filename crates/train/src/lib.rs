@@ -1,7 +1,7 @@
 //! Here are parts and ranks: give me weights.
 //!
 //! The walk of a datum through this crate, in the order of the modules below: a [`run`] file says what is wanted,
-//! a [`plan`] says which rows each layer computes, a [`view`] gives a [`model`]'s layers the few verbs that they
+//! an [`index`] and a [`plan`] say which rows each layer computes, a [`view`] gives a [`model`]'s layers the few verbs that they
 //! may ask of the graph, a [`boundary`] carries rows between parts, the [`tape`] differentiates, ranks [`agree`]
 //! on gradients, a [`strategy`] composes all of it into an epoch, and the [`trainer`] runs epochs.
 //!
@@ -16,6 +16,8 @@ pub mod view;
 pub mod boundary;
 pub mod model;
 pub mod decoder;
+pub mod index;
+mod clusters;
 pub mod plan;
 pub mod feature;
 pub mod home;

@@ -10,7 +10,7 @@ use crate::metric::Metric;
 use crate::parameters::{Parameter, Parameters};
 use crate::run::{LinkLossKind, RunConfig};
 use crate::tape::{LinkLoss, Tape};
-use crate::{Result, plan};
+use crate::{Result, index};
 use archipelago_comm::Comm;
 use archipelago_graph::links::{LinkSplit, divide};
 use archipelago_graph::{Link, Part};
@@ -59,7 +59,7 @@ pub fn share_out(part: &Part, comm: &Comm, config: &RunConfig) -> Result<(Arc<Pa
         true => LinkSplit::drawn(config.train.seed, data.link_valid, data.link_test),
         false => LinkSplit::read(Path::new(&data.link_split))?,
     };
-    let divided = divide(part, &plan::originals(part, comm)?, &split, part.undirected())?;
+    let divided = divide(part, &index::originals(part, comm)?, &split, part.undirected())?;
     let kinds = part.edge_columns().types.max(1) as usize;
     let shape = DecoderShape { width: config.model.hidden, hidden: config.model.hidden, kinds };
     let decoder = (decoder::find(&config.train.decoder)?.build)(&shape);

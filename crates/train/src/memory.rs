@@ -11,10 +11,12 @@ use crate::boundary::Order;
 use crate::cost::held::{self, MPI, PROGRAM, Rows, Widths};
 use crate::cost::rows;
 use crate::event::MemoryNeed;
+use crate::index::Index;
 use crate::island::Reach;
 use crate::ops::panel_bytes;
+use crate::run::BatchKind;
 use crate::tape::Input;
-use crate::view::Layout;
+use crate::view::{Layout, Mirrors};
 use crate::worker::Worker;
 use archipelago_comm::Kind;
 use archipelago_graph::store::Manifest;
@@ -76,11 +78,12 @@ const ITEMS: usize = 11;
 fn graph(worker: &Worker) -> u64 {
     let layout = |layout: &Layout| {
         let block = &layout.block;
-        held::layout(block.bytes(), layout.nodes.len(), block.sources(), block.targets)
+        held::layout(layout.list_bytes(), layout.nodes.len(), block.sources(), block.targets)
     };
     let layers: usize = worker.layers.iter().chain(worker.whole.first()).map(|l| layout(l)).sum();
     let part = &worker.part;
-    (layers + held::mapped(part.owned(), part.edges(), part.halo().len())) as u64
+    let index = worker.index.as_ref().map_or(0, Index::bytes);
+    (layers + index + held::mapped(part.owned(), part.edges(), part.halo().len())) as u64
 }
 
 /// What the formulas want to know of the model.
@@ -90,7 +93,10 @@ fn widths(worker: &Worker) -> Widths {
 
 /// Rows of a layer.
 fn rows_of(layout: &Layout) -> Rows {
-    let sent = layout.routes.send.iter().map(Vec::len).sum();
+    let sent: usize = layout.routes.send.iter().map(Vec::len).sum();
+    // A row between a target and its mirror is in a buffer and in a message at either end.
+    let relayed = |mirrors: &Mirrors| 2 * (mirrors.copies.len() + mirrors.block.targets);
+    let sent = sent + layout.mirrors.as_ref().map_or(0, relayed);
     let block = &layout.block;
     Rows { targets: block.targets, local: block.local, halo: block.halo, sent }
 }
@@ -142,7 +148,22 @@ fn batch_rows(worker: &Worker) -> Vec<usize> {
     let degree = part.edges() as f64 / part.owned().max(1) as f64;
     let ends = if worker.links.is_some() { 2 + config.negatives } else { 1 };
     let share = (worker.all_targets as f64 / worker.comm.size() as f64).min(config.batch_size as f64);
+    if worker.index.is_some() {
+        return view_rows(worker, share, nodes, degree);
+    }
     rows::batch_rows(share * ends as f64, nodes, degree, &config.fanouts)
+}
+
+/// The same where ranks compute a batch together: an even share of the rows of all.
+fn view_rows(worker: &Worker, share: f64, nodes: f64, degree: f64) -> Vec<usize> {
+    let (train, layers, ranks) = (&worker.config.train, worker.config.model.layers, worker.comm.size());
+    let inside = match train.batch {
+        BatchKind::Cluster => nodes * train.clusters as f64 / train.cluster_count as f64,
+        BatchKind::Mini | BatchKind::Global => nodes,
+    };
+    let targets = (share * ranks as f64).min(inside);
+    let all = rows::batch_rows(targets, inside, degree, &vec![-1; layers]);
+    all.into_iter().map(|rows| rows.div_ceil(ranks)).collect()
 }
 
 /// Batches that are drawn ahead and the one that is computed: input rows, edges both ways, and the maps of those in the

@@ -2,15 +2,17 @@
 
 use crate::agree::SumGradients;
 use crate::batch::operators::Operators;
+use crate::clusters;
 use crate::embedding::{self, Embeddings};
 use crate::feature;
+use crate::index::{self, Index};
 use crate::island::Islands;
 use crate::links::{self, LinkShares, LinkTask};
-use crate::model::{self, Model, ModelShape};
+use crate::model::{self, EdgeNeed, Model, ModelShape};
 use crate::ops::Pool;
 use crate::optimizer::Optimizer;
 use crate::parameters::{Parameter, Parameters};
-use crate::plan::Plan;
+use crate::plan::{Holding, Plan};
 use crate::run::{self, RunConfig};
 use crate::schedule::Schedule;
 use crate::strategy::Behavior;
@@ -41,6 +43,10 @@ pub struct Worker {
     pub optimizer: Optimizer,
     /// Layers of a global batch; none where the strategy makes batches of its own.
     pub layers: Vec<Arc<Layout>>,
+    /// Rows and edges of the part among those of others, where the strategy makes batches of them.
+    pub index: Option<Index>,
+    /// The cluster of each owned row, where batches are made of clusters.
+    pub clusters: Vec<u32>,
     /// One layout of all rows per layer: exact evaluation.
     pub whole: Vec<Arc<Layout>>,
     /// The node features and what follows from them alone.
@@ -75,6 +81,7 @@ pub struct Worker {
 /// What a rank stands on: the rows it holds, and what is learned of them.
 struct Ground {
     plan: Plan,
+    index: Option<Index>,
     features: Input,
     embeddings: Option<Embeddings>,
     labelled: Vec<u32>,
@@ -98,14 +105,19 @@ impl Worker {
         if !behavior.isolated {
             let id = PartId(comm.rank() as u32);
             store.verify_part(id)?;
-            return Self::new(comm, Arc::new(store.part(id)?), config, pool, behavior.global_batch);
+            let part = Arc::new(store.part(id)?);
+            let clusters = match behavior.views(&config) {
+                true => clusters::agree(store, &part, &comm, &config)?,
+                false => Vec::new(),
+            };
+            return Ok(Self { clusters, ..Self::new(comm, part, config, pool, behavior)? });
         }
         comm.enter(Phase::new("set-up"));
         let islands = Islands::agree(store, &comm, &config, folder)?;
         let part = Arc::clone(&islands.like);
         let mut worker = match islands.turns.rotate() {
             true => Self::in_turns(comm, part, config, pool, islands.targets.iter().sum())?,
-            false => Self::new(comm, part, config, pool, false)?,
+            false => Self::new(comm, part, config, pool, behavior)?,
         };
         worker.islands = Some(islands);
         Ok(worker)
@@ -117,8 +129,9 @@ impl Worker {
         part: Arc<Part>,
         config: Arc<RunConfig>,
         pool: Pool,
-        global_batch: bool,
+        behavior: Behavior,
     ) -> Result<Self> {
+        let global_batch = behavior.global(&config);
         comm.enter(Phase::new("set-up"));
         let (part, mut shares) = match config.train.task {
             run::Task::Node => (part, None),
@@ -134,7 +147,10 @@ impl Worker {
         let layers = if global_batch { config.model.layers } else { 0 };
         let all_hidden_rows = config.model.norm == run::Norm::Batch;
         let first = if global_batch { &labelled[..] } else { &[] };
-        let plan = Plan::agree(&part, &comm, first, layers, all_hidden_rows)?;
+        let wanted = index::Wanted { targets: first, layers, all_hidden_rows, within: None };
+        let edges = model::find(&config.model.name)?.edges != EdgeNeed::Nothing;
+        let holding = Holding { placement: config.exchange.placement, edges };
+        let (plan, index) = Plan::agree(&part, &comm, wanted, holding)?;
         let features = match global_batch {
             true => feature::rows(&part, &plan.order, config.data.features),
             false => feature::all_rows(&part, config.data.features),
@@ -149,6 +165,7 @@ impl Worker {
             features,
             embeddings: Embeddings::of(&part, &config),
             plan,
+            index: behavior.views(&config).then_some(index),
             targets,
             labelled,
             links,
@@ -170,6 +187,7 @@ impl Worker {
         let nothing = Matrix { rows: 0, cols: built.0.shape().input, values: Buffer::zeros(0).into() };
         let ground = Ground {
             plan: Plan::nothing(),
+            index: None,
             features: Input::Dense(Arc::new(nothing)),
             embeddings: None,
             labelled: Vec::new(),
@@ -190,7 +208,7 @@ impl Worker {
         (model, parameters, buffers): (Model, Parameters, Parameters),
         ground: Ground,
     ) -> Result<Self> {
-        let Ground { plan, features, embeddings, labelled, targets, links, global_batch, all_targets } =
+        let Ground { plan, index, features, embeddings, labelled, targets, links, global_batch, all_targets } =
             ground;
         Ok(Self {
             optimizer: Optimizer::new(&config.train, &parameters),
@@ -198,11 +216,13 @@ impl Worker {
             agreement: SumGradients::new(&config, &comm, parameters.count())?,
             tape: Tape::new(parameters, buffers, pool),
             layers: plan.layers,
+            index,
+            clusters: Vec::new(),
             whole: vec![Arc::clone(&plan.whole); config.model.layers],
             statics: Statics::new(plan.whole, features, model.only_verb()),
             embeddings,
             order: plan.order,
-            originals: Arc::new(plan.originals),
+            originals: plan.originals,
             targets,
             labelled,
             links,

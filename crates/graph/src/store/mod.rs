@@ -22,7 +22,7 @@ pub mod verify;
 
 pub use island::{Guests, Island};
 pub use manifest::Manifest;
-pub use part::{Part, PartFeatures, PartLabels};
+pub use part::{InEdges, Part, PartFeatures, PartLabels};
 pub use traffic::Traffic;
 pub use verify::{VerifyReport, verify};
 pub use write::{Meta, write};

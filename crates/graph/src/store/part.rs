@@ -51,6 +51,17 @@ pub(super) struct Arrays {
     pub splits: [Array<u32>; 3],
 }
 
+/// In-edges of the owned rows of a part: see [`Part::offsets`], [`Part::sources`] and [`Part::weights`].
+#[derive(Debug, Clone)]
+pub struct InEdges {
+    /// Where each row's list starts.
+    pub offsets: Array<u64>,
+    /// Source row of each edge.
+    pub sources: Array<u32>,
+    /// Weight of each edge, if edges have any.
+    pub weights: Option<Array<f32>>,
+}
+
 /// Features of the owned nodes of a part.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum PartFeatures<'a> {
@@ -211,6 +222,12 @@ impl Part {
     /// Attribute rows of the edges, `edge_columns().attribute_width` numbers each.
     pub fn attributes(&self) -> Option<&[f32]> {
         self.arrays.attributes.as_deref()
+    }
+
+    /// The in-edges of the owned rows, shared with this part.
+    pub fn in_edges(&self) -> InEdges {
+        let Arrays { offsets, sources, weights, .. } = &self.arrays;
+        InEdges { offsets: offsets.clone(), sources: sources.clone(), weights: weights.clone() }
     }
 
     /// What stands on edges besides weights, shared with this part; none where there is nothing.

@@ -2,9 +2,10 @@
 //!
 //! Per layer and step each rank sends one message to each rank that reads rows of it, forward, and one to each
 //! rank whose rows it reads, backward; `4 * width` bytes a row (less with a lossy codec), each row once per reading rank.
+//! Targets whose edges are on several ranks (`exchange.placement`) travel besides, between masters and mirrors.
 
 use super::ferry::Ferry;
-use super::{Boundary, Crossing, Toll};
+use super::{Boundary, Crossing, Relay, Toll};
 use crate::Result;
 use crate::run::RunConfig;
 use crate::view::Layout;
@@ -14,9 +15,13 @@ use std::rc::Rc;
 /// The stream of tags that rows travel on.
 pub(super) const ROWS: Tag = Tag::new(1);
 
+/// The stream of tags on which numbers travel between targets and their mirrors.
+const MIRRORS: Tag = Tag::new(8);
+
 /// Halo rows come from their owners in every layer; see the module.
 pub struct Exact {
     ferry: Ferry,
+    mirrors: Ferry,
     overlap: bool,
     steps: u64,
 }
@@ -24,13 +29,17 @@ pub struct Exact {
 impl Exact {
     /// Exchanges every bit over `comm`; rank `r` owns part `r`. With `overlap`, local work goes on meanwhile.
     pub fn new(comm: Rc<Comm>, overlap: bool) -> Result<Self> {
-        Ok(Self { ferry: Ferry::new(comm, ROWS, "f32", 0)?, overlap, steps: 0 })
+        Self::with_codec(comm, "f32", 0, overlap)
     }
 
     /// Exchanges as `config` says.
     pub fn of(config: &RunConfig, comm: Rc<Comm>) -> Result<Self> {
-        let ferry = Ferry::new(comm, ROWS, &config.exchange.codec, config.train.seed)?;
-        Ok(Self { ferry, overlap: config.exchange.overlap, steps: 0 })
+        Self::with_codec(comm, &config.exchange.codec, config.train.seed, config.exchange.overlap)
+    }
+
+    fn with_codec(comm: Rc<Comm>, codec: &str, seed: u64, overlap: bool) -> Result<Self> {
+        let mirrors = Ferry::new(Rc::clone(&comm), MIRRORS, codec, seed)?;
+        Ok(Self { ferry: Ferry::new(comm, ROWS, codec, seed)?, mirrors, overlap, steps: 0 })
     }
 }
 
@@ -41,6 +50,7 @@ impl Boundary for Exact {
 
     fn begin(&mut self, _: u64, step: u64) {
         self.ferry.begin(step);
+        self.mirrors.begin(step);
         self.steps += 1;
     }
 
@@ -60,12 +70,32 @@ impl Boundary for Exact {
         self.ferry.arrive_back(crossing, layout, rows)
     }
 
+    fn tell_mirrors(
+        &mut self,
+        relay: Relay,
+        layout: &Layout,
+        copies: &[f32],
+        mirrors: &mut [f32],
+    ) -> Result<()> {
+        self.mirrors.tell_mirrors(relay, layout, copies, mirrors)
+    }
+
+    fn tell_masters(
+        &mut self,
+        relay: Relay,
+        layout: &Layout,
+        mirrors: &[f32],
+        copies: &mut [f32],
+    ) -> Result<()> {
+        self.mirrors.tell_masters(relay, layout, mirrors, copies)
+    }
+
     fn sum(&mut self, values: &mut [f64]) -> Result<()> {
         self.ferry.sum(values)
     }
 
     fn toll(&mut self) -> Toll {
         let steps = std::mem::take(&mut self.steps);
-        Toll { steps, rows: self.ferry.take_rows(), ..Toll::default() }
+        Toll { steps, rows: self.ferry.take_rows() + self.mirrors.take_rows(), ..Toll::default() }
     }
 }

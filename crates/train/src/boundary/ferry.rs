@@ -27,14 +27,19 @@ pub(super) struct Ferry {
 }
 
 /// Rows that the first layer aggregates are node features; what comes later was computed.
-fn kind(crossing: Crossing) -> Kind {
+pub(super) fn kind(crossing: Crossing) -> Kind {
     if crossing.layer == 0 { Kind::Features } else { Kind::Embeddings }
 }
 
 /// Which halo rows of a layout each rank owns, among those that own any.
 pub(super) fn halo_by_owner(layout: &Layout) -> impl Iterator<Item = (usize, Range<usize>)> {
+    stretches(&layout.routes.receive)
+}
+
+/// Rows that stand rank by rank, so many of each, among those that have any.
+pub(super) fn stretches(counts: &[usize]) -> impl Iterator<Item = (usize, Range<usize>)> {
     let mut first = 0;
-    let rows = layout.routes.receive.iter().enumerate().map(move |(peer, &count)| {
+    let rows = counts.iter().enumerate().map(move |(peer, &count)| {
         let rows = first..first + count;
         first = rows.end;
         (peer, rows)
@@ -66,11 +71,12 @@ impl Ferry {
     }
 
     /// How rows are written. What crosses once serves evaluation, too: every bit of it does.
-    fn codec(&self, crossing: Crossing) -> &'static Codec {
+    pub fn codec(&self, crossing: Crossing) -> &'static Codec {
         if crossing.fixed { self.exact } else { self.codec }
     }
 
-    fn tag(&self, crossing: Crossing, back: bool) -> Tag {
+    /// Which conversation rows belong to.
+    pub fn tag(&self, crossing: Crossing, back: bool) -> Tag {
         let tag = self.stream.layer(crossing.layer as u8);
         if back { tag.backward() } else { tag }
     }

@@ -5,6 +5,8 @@
 //! bring the halo rows of a layer; backward, [`depart_back`] and [`arrive_back`] are their exact adjoint. Each
 //! pair brackets local work, so that a boundary may overlap the two. A boundary may also let a layer read older rows
 //! of its own part ([`own`]), or join what is aggregated with what it remembers ([`join_sums`], [`join_attention`]).
+//! Where edges are not with the owners of their targets, [`tell_mirrors`] and [`tell_masters`] carry what they read of targets
+//! and what they add to them.
 //!
 //! Every rank makes the same sequence of calls in a step, also one without targets (ARCHITECTURE.md, invariant 4).
 //!
@@ -15,8 +17,11 @@
 //! [`own`]: Boundary::own
 //! [`join_sums`]: Boundary::join_sums
 //! [`join_attention`]: Boundary::join_attention
+//! [`tell_mirrors`]: Boundary::tell_mirrors
+//! [`tell_masters`]: Boundary::tell_masters
 
 mod ferry;
+mod relay;
 mod toll;
 mod memory;
 mod exact;
@@ -32,13 +37,14 @@ pub use late::Late;
 pub use memory::Memory;
 pub use moving::Moving;
 pub use pulled::Pulled;
+pub use relay::Relay;
 pub use stale::{Skips, Stale};
 pub use toll::{Gaps, Toll};
 
-use crate::Result;
 use crate::ops::Pool;
 use crate::tape::Matrix;
 use crate::view::Layout;
+use crate::{Error, Result};
 use std::sync::Arc;
 
 /// Rows on their way: which layer's, and how wide they are.
@@ -162,6 +168,30 @@ pub trait Boundary {
     /// read [`Own::Kept`] rows whose gradient is not passed on.
     fn arrive_back(&mut self, crossing: Crossing, layout: &Layout, rows: &mut [f32]) -> Result<()>;
 
+    /// Sends one row for each copy of our targets to the rank that has it, and fills `mirrors`, one row for each mirror
+    /// here. Only layouts with mirrors need it.
+    fn tell_mirrors(
+        &mut self,
+        _relay: Relay,
+        _layout: &Layout,
+        _copies: &[f32],
+        _mirrors: &mut [f32],
+    ) -> Result<()> {
+        Err(no_mirrors())
+    }
+
+    /// Sends one row for each mirror here to its master, and fills `copies`, one row for each copy of our targets. Only
+    /// layouts with mirrors need it.
+    fn tell_masters(
+        &mut self,
+        _relay: Relay,
+        _layout: &Layout,
+        _mirrors: &[f32],
+        _copies: &mut [f32],
+    ) -> Result<()> {
+        Err(no_mirrors())
+    }
+
     /// Replaces `values` by their sum over all ranks, in rank order: for statistics over all rows of a layer.
     fn sum(&mut self, values: &mut [f64]) -> Result<()>;
 
@@ -184,4 +214,10 @@ pub trait Boundary {
     fn restore(&mut self, _memory: &Memory) -> Result<()> {
         Ok(())
     }
+}
+
+/// Said by boundaries that know targets with all their edges only.
+fn no_mirrors() -> Error {
+    let message = "this boundary carries nothing between targets and their mirrors".into();
+    archipelago_comm::Error::Usage { message, hint: "hold edges with the owners of their targets" }.into()
 }

@@ -119,7 +119,7 @@ impl Shape {
         };
         let shared = |crossing| shape(Batch::Global, Computes::Shared(crossing));
         Some(match name {
-            "full" => shared(EXACT),
+            "full" | "graphtheta" => shared(EXACT),
             "pipegcn" => shared(Crossing { late: true, home: true, keeps: true, ..EXACT }),
             "bns" => shared(Crossing { halo: config.exchange.boundary_rate, ..EXACT }),
             "cagnet" | "sancus" | "skipg" => shared(stale(name, config)),

@@ -51,7 +51,7 @@ pub(super) fn add(
     let (extent, widths) = (largest(manifest, reach), widths(worker));
     let (batches, step) = match worker.config.train.batch {
         BatchKind::Mini => (drawn_batches(worker), step_activations(worker)),
-        BatchKind::Global => (extent.whole_batch(), extent.whole_step(&widths)),
+        BatchKind::Global | BatchKind::Cluster => (extent.whole_batch(), extent.whole_step(&widths)),
     };
     let mut beside = extent.making().max(batches + step);
     if rotate {

@@ -278,12 +278,31 @@ kernel! {
 /// What the gradient of [`average_of_edges`] reads, for the targets of the stretch.
 #[derive(Debug, Clone, Copy)]
 pub struct AveragedBackward<'a> {
-    /// What came out.
-    pub out: &'a [f32],
+    /// What came out, times its gradient, summed over the columns of each head.
+    pub dots: &'a [f32],
     /// Log-sum-exp of the scores, that of other edges than these included where there are any.
     pub logsumexp: &'a [f32],
-    /// The gradient of `out`.
+    /// The gradient of what came out.
     pub grad: &'a [f32],
+}
+
+/// The product of two rows of each target, head by head.
+pub fn head_dots(pool: &Pool, left: &[f32], right: &[f32], heads: usize, width: usize, dots: &mut [f32]) {
+    let (targets, dots) = (dots.len() / heads.max(1), Shared::new(dots));
+    pool.for_ranges(targets, rows_per_task(width), |range| {
+        // SAFETY: ranges do not overlap.
+        let dots = unsafe { dots.part(range.start * heads, range.len() * heads) };
+        let cells = range.start * width..range.end * width;
+        dot_heads(&left[cells.clone()], &right[cells], width / heads, dots);
+    });
+}
+
+kernel! {
+    fn dot_heads<S>(left: &[f32], right: &[f32], width: usize, dots: &mut [f32]) {
+        for (at, out) in dots.iter_mut().enumerate() {
+            *out = dot::<S>(&left[at * width..][..width], &right[at * width..][..width]);
+        }
+    }
 }
 
 /// Gradients of scores and rows: `d m_e = a_e g_i`, `d s_e = a_e (m_e . g_i) - p_e (out_i . g_i)`, with `p` the softmax and
@@ -320,8 +339,7 @@ kernel! {
         let (heads, width, edges) = (job.heads, job.width / job.heads, job.segments.range(target..target + 1));
         for head in 0..heads {
             let cells = target * job.width + head * width..target * job.width + (head + 1) * width;
-            let (grad, out) = (&read.grad[cells.clone()], &read.out[cells]);
-            let whole = dot::<S>(out, grad);
+            let (grad, whole) = (&read.grad[cells], read.dots[target * heads + head]);
             for (at, edge) in edges.clone().enumerate() {
                 let share = (job.scores[edge * heads + head] - read.logsumexp[target * heads + head]).exp();
                 let left = share * job.kept(target, edge, head);
@@ -404,7 +422,9 @@ mod tests {
                 let (mut out, mut lse) = (vec![0.0; DEGREES.len() * width], vec![0.0; DEGREES.len() * heads]);
                 average_of_edges(&pool, &job, &mut out, &mut lse);
                 let loss: f64 = out.iter().zip(&grad).map(|(o, g)| f64::from(o * g)).sum();
-                let read = AveragedBackward { out: &out, logsumexp: &lse, grad: &grad };
+                let mut dots = vec![0.0; lse.len()];
+                head_dots(&pool, &out, &grad, heads, width, &mut dots);
+                let read = AveragedBackward { dots: &dots, logsumexp: &lse, grad: &grad };
                 let (mut ds, mut dr) = (vec![0.0; scores.len()], vec![0.0; rows.len()]);
                 average_of_edges_backward(&pool, &job, &read, &mut ds, &mut dr);
                 (loss, ds, dr)

@@ -93,6 +93,26 @@ pub(crate) fn drop_edge<S: Simd>(
     }
 }
 
+/// Joins a softmax average over some edges of a target with `average`, that over others, head by head: of both the `log
+/// sum exp` says how much they count, and becomes that of all.
+pub fn join_pairs(more: &[f32], more_lse: &[f32], average: &mut [f32], lse: &mut [f32]) {
+    let width = average.len() / lse.len();
+    for (h, (lse, &more_lse)) in lse.iter_mut().zip(more_lse).enumerate() {
+        if more_lse == f32::NEG_INFINITY {
+            continue;
+        }
+        let highest = lse.max(more_lse);
+        let (here, there) = ((*lse - highest).exp(), (more_lse - highest).exp());
+        let total = here + there;
+        let (here, there) = (here / total, there / total);
+        let head = h * width..(h + 1) * width;
+        for (x, more) in average[head.clone()].iter_mut().zip(&more[head]) {
+            *x = here * *x + there * more;
+        }
+        *lse = highest + total.ln();
+    }
+}
+
 /// What backward passes read of a target, in one place per target: `[score | log sum exp | grad . out]`, each per head.
 /// `scores` may be empty for attention whose score is no sum of two halves; those entries are then 0.
 pub fn pack_targets(
@@ -137,4 +157,37 @@ kernel! {
 /// In how many fixed chunks sources are cut when each chunk needs sums of its own: a function of the edges alone.
 pub(crate) fn source_chunks(edges: usize) -> usize {
     (edges >> 14).clamp(1, 16)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{close, numbers};
+    use super::*;
+
+    /// The softmax average of `values` and the log-sum-exp of `scores`.
+    fn averaged(scores: &[f32], values: &[f32]) -> (f32, f32) {
+        let total: f32 = scores.iter().map(|s| s.exp()).sum();
+        let sum: f32 = scores.iter().zip(values).map(|(s, v)| s.exp() * v).sum();
+        (if total > 0.0 { sum / total } else { 0.0 }, total.ln())
+    }
+
+    #[test]
+    fn averages_over_two_sets_of_edges_join_to_that_over_all_of_them() {
+        let (scores, values) = (numbers(1, 9), numbers(2, 9));
+        let (expected, expected_lse) = averaged(&scores, &values);
+        for cut in 0..=9 {
+            let (near, far) =
+                (averaged(&scores[..cut], &values[..cut]), averaged(&scores[cut..], &values[cut..]));
+            let (mut average, mut lse) = ([near.0], [near.1]);
+            join_pairs(&[far.0], &[far.1], &mut average, &mut lse);
+            close(&[average[0], lse[0]], &[expected, expected_lse], 1e-5);
+        }
+    }
+
+    #[test]
+    fn where_nobody_has_an_edge_the_average_stays_0() {
+        let (mut average, mut lse) = ([0.0, 0.0], [f32::NEG_INFINITY]);
+        join_pairs(&[0.0, 0.0], &[f32::NEG_INFINITY], &mut average, &mut lse);
+        assert_eq!((average, lse), ([0.0, 0.0], [f32::NEG_INFINITY]));
+    }
 }

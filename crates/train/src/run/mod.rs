@@ -14,8 +14,8 @@ mod tests;
 pub use sections::{
     Activation, Aggregator, AgreeSection, Backward, BatchKind, Broadcast, Correction, DataSection,
     DecayedLayers, EmbeddingOptimizer, ExchangeSection, Features, HistoryOf, LinkLossKind, LinkMetric,
-    ModelSection, Norm, OptimizerKind, OptimizerMemory, OutputSection, OwnBlock, Refresh, ResidencySection,
-    ScheduleKind, Staleness, StrategySection, SweepEvery, Task, TrainSection,
+    ModelSection, Norm, OptimizerKind, OptimizerMemory, OutputSection, OwnBlock, Placement, Refresh,
+    ResidencySection, ScheduleKind, Staleness, StrategySection, SweepEvery, Task, TrainSection,
 };
 pub use setting::Key;
 

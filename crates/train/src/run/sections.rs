@@ -160,6 +160,18 @@ choice! {
 }
 
 choice! {
+    /// Which part holds an edge in training.
+    Placement {
+        /// That of its target: rows of sources cross.
+        Destination = "destination",
+        /// That of its source: partial aggregates of targets cross.
+        Source = "source",
+        /// That in the row of its source's part and the column of its target's, in a grid of parts: some of both cross.
+        Grid = "2d",
+    }
+}
+
+choice! {
     /// What targets remember of their neighbours, where a layer may aggregate before or after it transforms.
     HistoryOf {
         /// Inputs of the layer, or of nodes of other parts its outputs where those are narrower: fewer bytes.
@@ -235,6 +247,8 @@ choice! {
         Mini = "mini",
         /// All targets with all neighbours.
         Global = "global",
+        /// The targets of some clusters, with their neighbours there.
+        Cluster = "cluster",
     }
 }
 
@@ -423,10 +437,16 @@ section! {
         patience: u64 = 0,
         /// Epochs between two evaluations, also after the last one; 0 for none at all
         eval_every: u64 = 1,
-        /// What a batch is (grappa)
+        /// What a batch is (grappa, graphtheta)
         batch: BatchKind = BatchKind::Mini,
-        /// Parts that make up a batch (cluster-gcn)
+        /// Parts (cluster-gcn) or clusters (graphtheta) that make up a batch
         clusters: usize = 2,
+        /// How clusters of nodes are found (graphtheta): metis, louvain, label-propagation
+        cluster_method: String = "metis".into(),
+        /// How many clusters there are (graphtheta)
+        cluster_count: usize = 32,
+        /// Hops around its clusters that a batch sees (graphtheta)
+        boundary_hops: usize = 0,
         /// Targets of one step in each part (mini-batch strategies)
         batch_size: usize = 1024,
         /// Neighbours sampled per layer, from the targets outward (DGL's order is the reverse); -1 for all
@@ -485,6 +505,8 @@ section! {
         reuse: bool = true,
         /// Compute while messages are on their way
         overlap: bool = true,
+        /// Part that holds an edge in training: of its target, of its source, or in a grid of parts (full)
+        placement: Placement = Placement::Destination,
         /// Chunks of source nodes, one of which sends in a step; an epoch is a sweep over all (emma)
         chunks: usize = 10,
         /// Only the nodes of a chunk send in a step; `false`: all do (emma)

@@ -4,7 +4,8 @@
 //! rows that the loss depends on are computed. Weight gradients are summed. The step equals that of one process
 //! on the whole graph but for the order of sums.
 //!
-//! Messages per step and rank: two per layer after the first and neighbouring rank, and one all-reduce.
+//! Messages per step and rank: two per layer after the first and neighbouring rank, and one all-reduce. Where edges are not
+//! with the owners of their targets (`exchange.placement`), partial aggregates cross besides or instead.
 
 use super::shared_batch::{SharedBatch, check};
 use super::{Behavior, Entry};
@@ -17,7 +18,7 @@ pub(super) const ENTRY: Entry = Entry {
     paper: "the baseline of all seven systems",
     behavior: Behavior { exact: true, ..Behavior::SHARED },
     preset: &[],
-    reads: &[],
+    reads: &["exchange.placement"],
     check,
     build: |worker| {
         let boundary = Exact::of(&worker.config, Rc::clone(&worker.comm))?;

@@ -6,6 +6,7 @@
 
 mod shared_batch;
 mod full;
+mod graphtheta;
 mod emma;
 mod sancus;
 mod bns;
@@ -24,7 +25,7 @@ use crate::batch::Loading;
 use crate::boundary::{Memory, Toll};
 use crate::island::{Landing, Reach};
 use crate::model::{self, EdgeNeed};
-use crate::run::RunConfig;
+use crate::run::{BatchKind, RunConfig};
 use crate::worker::Worker;
 use crate::{Error, Result};
 use archipelago_comm::codec::CODECS;
@@ -108,6 +109,8 @@ pub struct Behavior {
     pub isolated: bool,
     /// Layers see what stands on edges: types and attributes.
     pub edge_values: bool,
+    /// What a batch is, `train.batch` says; where not all training nodes make one step, ranks compute views together.
+    pub any_batch: bool,
 }
 
 impl Behavior {
@@ -119,6 +122,7 @@ impl Behavior {
         ranks_equal: true,
         isolated: false,
         edge_values: true,
+        any_batch: false,
     };
 
     /// Ranks draw batches of their own, and ask each other for what those need.
@@ -126,6 +130,16 @@ impl Behavior {
 
     /// Ranks train on islands.
     const ISLANDS: Self = Self { isolated: true, ..Self::OWN };
+
+    /// Whether all training nodes make one step in a run of `config`.
+    pub fn global(&self, config: &RunConfig) -> bool {
+        self.global_batch && (!self.any_batch || config.train.batch == BatchKind::Global)
+    }
+
+    /// Whether ranks compute views of the graph together, which are not the whole, in a run of `config`.
+    pub fn views(&self, config: &RunConfig) -> bool {
+        self.global_batch && !self.global(config)
+    }
 
     /// How many ranks a run on `parts` parts has.
     pub fn ranks(&self, config: &RunConfig, parts: u32) -> usize {
@@ -159,6 +173,7 @@ pub struct Entry {
 /// Every strategy that Archipelago knows.
 pub const STRATEGIES: &[Entry] = &[
     full::ENTRY,
+    graphtheta::ENTRY,
     emma::ENTRY,
     sancus::ENTRY,
     sancus::CAGNET,

@@ -48,7 +48,19 @@ pub(super) fn check(config: &RunConfig) -> Result<()> {
             "what is brought from around an island is read in every step",
         );
     }
-    if config.train.batch == BatchKind::Mini { own_batch::check(config) } else { Ok(()) }
+    match config.train.batch {
+        BatchKind::Mini => own_batch::check(config),
+        BatchKind::Global => Ok(()),
+        BatchKind::Cluster => {
+            let message = format!(
+                "expected `mini` or `global` with strategy `{}`, found `cluster`",
+                config.strategy.name
+            );
+            Err(Error::config(config.place("train.batch"), "train.batch", message).with_hint(
+                "clusters of a graph make batches with strategy `graphtheta`, and parts with `cluster-gcn`",
+            ))
+        }
+    }
 }
 
 /// The islands of a worker of an isolated strategy.
@@ -108,7 +120,9 @@ impl Trainable {
         let together = counts.iter().map(|&count| count as u64).sum();
         let way = match batch {
             BatchKind::Mini => Way::Batches(Box::new(OwnBatch::on_island(worker, &isle, counts, seat)?)),
-            BatchKind::Global => Way::Whole(Box::new(WholeIsle::new(worker, &isle, lasting)?)),
+            BatchKind::Global | BatchKind::Cluster => {
+                Way::Whole(Box::new(WholeIsle::new(worker, &isle, lasting)?))
+            }
         };
         Ok(Self { isle, way, together })
     }

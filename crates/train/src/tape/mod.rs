@@ -106,6 +106,11 @@ impl Aside {
     pub fn value(&self, var: Var) -> &[f32] {
         numbers(&self.slots[var.0])
     }
+
+    /// Columns of `var`.
+    pub fn cols(&self, var: Var) -> usize {
+        self.slots[var.0].cols
+    }
 }
 
 /// The numbers of a slot that was neither released nor is sparse.

@@ -166,12 +166,13 @@ impl Session<'_> {
     fn batch_facts(&self) -> Option<BatchFacts> {
         let (train, ranks) = (&self.run.config.train, self.worker.comm.size() as u64);
         let batch_size = train.batch_size as u64;
+        let views = self.worker.index.is_some();
         (!self.worker.global_batch && train.batch == BatchKind::Mini).then(|| BatchFacts {
             batch_size,
             global_batch_size: batch_size.saturating_mul(ranks),
             steps: self.strategy.steps(&self.worker),
-            sampler: train.sampler.clone(),
-            fanouts: train.fanouts.clone(),
+            sampler: if views { "all".into() } else { train.sampler.clone() },
+            fanouts: if views { vec![-1; self.run.config.model.layers] } else { train.fanouts.clone() },
         })
     }
 

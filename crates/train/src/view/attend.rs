@@ -1,14 +1,20 @@
 //! GAT's attention with its exchange. Nothing is stored per edge: coefficients are computed again in backward.
+//!
+//! Where edges of a target are on several ranks, its score goes to its mirrors, each averages over its own edges, and the
+//! target's master joins the averages by their log-sum-exps. Backward, mirrors get what the master packed of the target,
+//! which is all that a coefficient depends on, and send back their part of the score's gradient.
 
 use super::gather::cross;
-use super::{Attention, Layout, SLOPE, Sources, View};
+use super::mirrors::{Averages, TargetGradients, add_at_masters, join_at_masters, to_mirrors};
+use super::{Attention, Layout, Mirrors, SLOPE, Sources, View};
 use crate::Result;
-use crate::boundary::{Boundary, Crossing};
-use crate::ops::Rows;
+use crate::boundary::{Boundary, Crossing, Relay};
 use crate::ops::attention::{EdgeDropout, Loops, head_scores, head_scores_backward};
+use crate::ops::elementwise::add;
 use crate::ops::gat::{Gat, GatBackward, GatGradients, gat, gat_backward};
 use crate::ops::moving::scale_rows;
 use crate::ops::softmax::pack_targets;
+use crate::ops::{Rows, Targets};
 use crate::parameters::ParameterId;
 use crate::tape::{Buffer, Op, Tape, Var};
 use archipelago_graph::block::Adjacency;
@@ -40,6 +46,8 @@ struct Scores {
     local: Buffer,
     halo: Buffer,
     target: Buffer,
+    /// Of mirrors.
+    mirror: Buffer,
 }
 
 impl View<'_> {
@@ -64,6 +72,7 @@ impl View<'_> {
             local: arena.take(block.local * heads),
             halo: arena.take(block.halo * heads),
             target: arena.take(block.targets * heads),
+            mirror: arena.take(0),
         };
         let tape = &*self.tape;
         let (own, z, pool) = (tape.value(rows), tape.value(sources.read), &tape.pool);
@@ -79,6 +88,17 @@ impl View<'_> {
             let rows = Rows::with_halo(z, halo.unwrap_or_default(), width);
             gat(pool, &job, rows, targets, &mut output, &mut logsumexp);
         })?;
+        if let Some(mirrors) = &layout.mirrors {
+            let relay = Relay::forward(crossing).exactly(heads);
+            scores.mirror = to_mirrors(self.tape, self.boundary, &layout, relay, |_, mirrors, copies| {
+                mirrors.copy(&scores.target, heads, copies);
+            })?;
+            let dropout = attention.mirror_dropout(self.tape.training, key, &layout, mirrors);
+            let job = mirror_job(&mirrors.block.incoming, attention, &scores, dropout);
+            let whole = Averages { average: &mut output, logsumexp: &mut logsumexp };
+            join_mirrors(self, mirrors, crossing, &job, sources, &halo, whole)?;
+        }
+        let pool = &self.tape.pool;
         self.boundary.join_attention(pool, crossing, &layout, &mut output, &mut logsumexp);
         self.tape.keep(rows);
         let output = self.tape.computed(block.targets, width, output, true);
@@ -89,6 +109,39 @@ impl View<'_> {
         self.tape.record(output, op);
         Ok(output)
     }
+}
+
+/// Averages over the edges of mirrors, and joins them with those of their masters.
+fn join_mirrors(
+    view: &mut View<'_>,
+    mirrors: &Mirrors,
+    crossing: Crossing,
+    job: &Gat<'_>,
+    sources: Sources,
+    halo: &[f32],
+    whole: Averages<'_>,
+) -> Result<()> {
+    let (targets, width) = (mirrors.block.targets, crossing.width);
+    let tape = &mut *view.tape;
+    let (mut average, mut logsumexp) =
+        (tape.arena.take(targets * width), tape.arena.take(targets * job.heads));
+    let rows = Rows::with_halo(tape.value(sources.read), halo, width);
+    gat(&tape.pool, job, rows, Targets::All(targets), &mut average, &mut logsumexp);
+    let partial = Averages { average: &mut average, logsumexp: &mut logsumexp };
+    join_at_masters(tape, view.boundary, view.layout, crossing, job.heads, partial, whole)?;
+    tape.arena.give(average);
+    tape.arena.give(logsumexp);
+    Ok(())
+}
+
+/// The same for mirrors: none attends to itself here.
+fn mirror_job<'a>(
+    lists: &'a Adjacency,
+    attention: Attention,
+    scores: &'a Scores,
+    dropout: Option<EdgeDropout<'a>>,
+) -> Gat<'a> {
+    Gat { target_scores: &scores.mirror, ..job(lists, attention, Loops::None, scores, dropout) }
 }
 
 fn job<'a>(
@@ -112,8 +165,8 @@ fn job<'a>(
 
 impl Saved {
     fn give_back(self, tape: &mut Tape) -> Option<Self> {
-        let Scores { local, halo, target } = self.scores;
-        for buffer in [self.halo, self.logsumexp, local, halo, target] {
+        let Scores { local, halo, target, mirror } = self.scores;
+        for buffer in [self.halo, self.logsumexp, local, halo, target, mirror] {
             tape.arena.give(buffer);
         }
         None
@@ -126,11 +179,19 @@ struct Backward<'a> {
     saved: &'a Saved,
     gradient: &'a [f32],
     packed: &'a [f32],
+    /// The same of mirrors, if there are any.
+    mirrors: Option<&'a TargetGradients>,
+}
+
+/// Gradients of the scores of targets and of mirrors.
+struct TargetScores {
+    own: Buffer,
+    mirrored: Buffer,
 }
 
 impl Backward<'_> {
     /// Gradients of these sources' rows into `rows`, score gradients included; adds to those of the targets.
-    fn sources(&self, tape: &mut Tape, sources: Range<usize>, rows: &mut [f32], target_scores: &mut [f32]) {
+    fn sources(&self, tape: &mut Tape, sources: Range<usize>, rows: &mut [f32], targets: &mut TargetScores) {
         let Attended { attention, layout, crossing, .. } = self.op;
         let (block, heads, width) = (&layout.block, attention.heads, crossing.width);
         let mut source_scores = tape.arena.take(sources.len() * heads);
@@ -139,8 +200,10 @@ impl Backward<'_> {
         let dropout = attention.edge_dropout(true, self.op.key, layout);
         let job = job(block.outgoing(), *attention, attention.loops(layout), &self.saved.scores, dropout);
         let read = GatBackward { z, grad: self.gradient, packed: self.packed };
+        let target_scores = &mut targets.own;
         let written = GatGradients { z: rows, source_scores: &mut source_scores, target_scores };
         gat_backward(&tape.pool, &job, &read, sources.clone(), written);
+        self.add_mirrored(tape, sources.clone(), rows, &mut source_scores, &mut targets.mirrored);
         tape.with_weight_gradient(self.op.source, |tape, weight_gradient| {
             let z = match sources.start < block.local {
                 true => tape.value(self.op.sources.read),
@@ -150,6 +213,30 @@ impl Backward<'_> {
             head_scores_backward(&tape.pool, z, weight, heads, &source_scores, rows, weight_gradient);
         });
         tape.arena.give(source_scores);
+    }
+
+    /// Adds what edges to mirrors make of the gradients of these sources, and of the mirrors' scores.
+    fn add_mirrored(
+        &self,
+        tape: &mut Tape,
+        sources: Range<usize>,
+        rows: &mut [f32],
+        source_scores: &mut [f32],
+        target_scores: &mut [f32],
+    ) {
+        let Attended { attention, layout, crossing, key, .. } = self.op;
+        let (Some(mirrors), Some(of_targets)) = (&layout.mirrors, self.mirrors) else { return };
+        let (mut more, mut more_scores) = (tape.arena.take(rows.len()), tape.arena.take(source_scores.len()));
+        let z = Rows::with_halo(tape.value(self.op.sources.read), &self.saved.halo, crossing.width);
+        let dropout = attention.mirror_dropout(true, *key, layout, mirrors);
+        let job = mirror_job(mirrors.block.outgoing(), *attention, &self.saved.scores, dropout);
+        let read = GatBackward { z, grad: &of_targets.gradient, packed: &of_targets.packed };
+        let written = GatGradients { z: &mut more, source_scores: &mut more_scores, target_scores };
+        gat_backward(&tape.pool, &job, &read, sources, written);
+        add(&tape.pool, &more, rows);
+        add(&tape.pool, &more_scores, source_scores);
+        tape.arena.give(more);
+        tape.arena.give(more_scores);
     }
 }
 
@@ -166,8 +253,20 @@ impl Op for Attended {
         let output = tape.value(self.output);
         let scores = &saved.scores.target;
         pack_targets(&tape.pool, heads, scores, &saved.logsumexp, output, &gradient, &mut packed);
-        let mut target_scores = tape.arena.take_zeroed(block.targets * heads);
-        let read = Backward { op: self, saved: &saved, gradient: &gradient, packed: &packed };
+        let layout = &self.layout;
+        let mirrors =
+            TargetGradients::bring(tape, boundary, layout, self.crossing, heads, &gradient, &packed)?;
+        let mut target_scores = TargetScores {
+            own: tape.arena.take_zeroed(block.targets * heads),
+            mirrored: tape.arena.take_zeroed(saved.scores.mirror.len()),
+        };
+        let read = Backward {
+            op: self,
+            saved: &saved,
+            gradient: &gradient,
+            packed: &packed,
+            mirrors: mirrors.as_ref(),
+        };
         let crosses = self.layout.crosses();
         if crosses {
             let mut halo = tape.arena.take(block.halo * width);
@@ -180,6 +279,12 @@ impl Op for Attended {
         if !self.sources.passes() {
             rows.fill(0.0);
         }
+        let TargetScores { own: mut target_scores, mirrored } = target_scores;
+        if let Some(mirrors) = mirrors {
+            let relay = Relay::backward(self.crossing).exactly(heads);
+            add_at_masters(tape, boundary, layout, relay, &mirrored, &mut target_scores)?;
+            mirrors.give_back(tape);
+        }
         tape.with_weight_gradient(self.target, |tape, weight_gradient| {
             let z = &tape.value(self.sources.rows)[..block.targets * width];
             let weight = &tape.parameters.get(self.target).value;
@@ -189,7 +294,7 @@ impl Op for Attended {
         if crosses && self.sources.passes() {
             boundary.arrive_back(self.crossing, &self.layout, &mut rows)?;
         }
-        for buffer in [gradient, packed, target_scores] {
+        for buffer in [gradient, packed, target_scores, mirrored] {
             tape.arena.give(buffer);
         }
         saved.give_back(tape);

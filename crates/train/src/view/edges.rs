@@ -5,15 +5,17 @@
 //! backward pass computes the rows of a stretch again. So memory does not grow with the edges of a graph, at the price of
 //! a second forward pass.
 
-use super::{Layout, Sources, View};
-use crate::Result;
-use crate::boundary::{Boundary, Crossing, Isolated};
+use super::mirrors::{Averages, add_at_masters, join_at_masters, to_mirrors};
+use super::{Layout, Mirrors, Sources, View};
+use crate::boundary::{Boundary, Crossing, Isolated, Relay};
 use crate::ops::Rows;
 use crate::ops::attention::EdgeDropout;
-use crate::ops::edges::{self, Averaged, AveragedBackward, Segments};
+use crate::ops::edges::{self, Averaged, AveragedBackward, Segments, head_dots};
 use crate::ops::moving::scale_rows;
 use crate::parameters::{Names, ParameterId};
 use crate::tape::{Aside, Buffer, Op, Tape, Var};
+use crate::{Error, Result};
+use archipelago_graph::Block;
 use archipelago_graph::block::EdgeValues;
 use archipelago_graph::random::Key;
 use std::ops::Range;
@@ -182,9 +184,10 @@ impl Edges<'_> {
     }
 }
 
-/// The edges of a layer, cut into stretches.
+/// The edges of a layer to targets that are here, or to mirrors, cut into stretches.
 struct Cut<'a> {
     layout: &'a Layout,
+    block: &'a Block,
     sources: Rows<'a>,
     targets: Rows<'a>,
     /// Whether gradients of the sources are wanted.
@@ -197,8 +200,8 @@ const STRETCH: usize = 1 << 17;
 impl<'a> Cut<'a> {
     /// Ranges of targets whose edges have about [`STRETCH`] numbers.
     fn ranges(&self, width: usize) -> impl Iterator<Item = Range<usize>> + use<'a> {
-        let offsets = &self.layout.block.incoming.offsets;
-        let (targets, most) = (self.layout.block.targets, (STRETCH / width.max(1)).max(64) as u64);
+        let offsets = &self.block.incoming.offsets;
+        let (targets, most) = (self.block.targets, (STRETCH / width.max(1)).max(64) as u64);
         let mut start = 0;
         std::iter::from_fn(move || {
             let end = offsets[start..=targets].partition_point(|&at| at <= offsets[start] + most);
@@ -209,7 +212,7 @@ impl<'a> Cut<'a> {
     }
 
     fn stretch(&self, targets: Range<usize>) -> Stretch<'a> {
-        let lists = &self.layout.block.incoming;
+        let lists = &self.block.incoming;
         let all = lists.offsets[targets.start] as usize..lists.offsets[targets.end] as usize;
         Stretch {
             sources: self.sources,
@@ -265,6 +268,8 @@ struct Edgewise {
 struct Saved {
     halo: Buffer,
     logsumexp: Buffer,
+    /// What the masters of mirrors here sent to their edges.
+    mirrored: Buffer,
 }
 
 impl View<'_> {
@@ -317,28 +322,23 @@ impl View<'_> {
             self.boundary.depart(crossing, &layout, self.tape.value(sources.read))?;
             self.boundary.arrive(crossing, &layout, &mut halo)?;
         }
-        let dropout = sum.edge_dropout(self.tape.training, key, &layout);
-        let aside = self.tape.set_aside(false);
-        let cut = Cut {
-            layout: &layout,
-            sources: Rows::with_halo(aside.value(sources.read), &halo, crossing.width),
-            targets: of_targets(&aside, sent.target, targets),
-            learns: false,
+        let whole = Averages { average: &mut output, logsumexp: &mut logsumexp };
+        let near = Side { block: &layout.block, target: sent.target, mirrored: None };
+        let job = Job { layer: &**layer, sum, width, key, layout: &layout, crossing };
+        job.sum_up(self.tape, near, sources, &halo, whole);
+        let mirrored = match &layout.mirrors {
+            Some(mirrors) => {
+                let whole = Averages { average: &mut output, logsumexp: &mut logsumexp };
+                job.join_mirrors(self, mirrors, sent.target, sources, &halo, whole)?
+            }
+            None => self.tape.arena.take(0),
         };
-        for range in cut.ranges(rows.max(crossing.width)) {
-            let (edges, messages) = cut.messages(self.tape, &**layer, range.clone());
-            let out = &mut output[range.start * rows..range.end * rows];
-            let lse = &mut logsumexp[range.start * heads..range.end * heads];
-            edges.sum(sum, messages, dropout, out, lse);
-            self.tape.reset();
-        }
-        self.tape.take_back(aside);
         self.join(sum, crossing, &mut output, &mut logsumexp, width);
         let kept = [Some(sources.read), Some(sent.source), sent.target];
         kept.into_iter().flatten().for_each(|var| self.tape.keep(var));
         let output = self.tape.computed(targets, rows, output, true);
         self.tape.keep(output);
-        let mut saved = Some(Saved { halo, logsumexp });
+        let mut saved = Some(Saved { halo, logsumexp, mirrored });
         if !self.tape.training {
             give_back(self.tape, saved.take());
         }
@@ -374,29 +374,157 @@ impl View<'_> {
     }
 }
 
-/// The rows that targets added.
-fn of_targets(aside: &Aside, target: Option<Var>, targets: usize) -> Rows<'_> {
-    let rows = target.map_or(&[][..], |target| aside.value(target));
-    let width = rows.len().checked_div(targets).unwrap_or(0);
-    Rows::local(&rows[..targets * width], width)
+/// Whose edges are summed up: those of targets that are here, or of mirrors of others.
+#[derive(Clone, Copy)]
+struct Side<'a> {
+    block: &'a Block,
+    /// What targets sent to their edges, if they did.
+    target: Option<Var>,
+    /// The same for mirrors, with their original ids.
+    mirrored: Option<(&'a [f32], &'a Mirrors)>,
 }
 
-fn give_back(tape: &mut Tape, saved: Option<Saved>) {
-    if let Some(Saved { halo, logsumexp }) = saved {
-        tape.arena.give(halo);
-        tape.arena.give(logsumexp);
+impl<'a> Side<'a> {
+    fn cut<'t>(&self, layout: &'t Layout, aside: &'t Aside, sources: Rows<'t>, learns: bool) -> Cut<'t>
+    where
+        'a: 't,
+    {
+        let rows: &'t [f32] = match (self.mirrored, self.target) {
+            (Some((rows, _)), _) => rows,
+            (None, Some(target)) => aside.value(target),
+            (None, None) => &[],
+        };
+        let width = self.target.map_or(0, |target| aside.cols(target));
+        let targets = Rows::local(&rows[..self.block.targets * width], width);
+        Cut { layout, block: self.block, sources, targets, learns }
+    }
+
+    fn dropout<'t>(
+        &self,
+        sum: EdgeSum,
+        training: bool,
+        key: Key,
+        layout: &'t Layout,
+    ) -> Option<EdgeDropout<'t>>
+    where
+        'a: 't,
+    {
+        let EdgeSum::Softmax { dropout: rate } = sum else { return None };
+        let targets = match self.mirrored {
+            Some((_, mirrors)) => &mirrors.nodes[..],
+            None => &layout.nodes[..layout.block.targets],
+        };
+        (training && rate > 0.0).then_some(EdgeDropout { rate, key, targets, sources: &layout.nodes })
     }
 }
 
-impl EdgeSum {
-    fn edge_dropout(self, training: bool, key: Key, layout: &Layout) -> Option<EdgeDropout<'_>> {
-        let Self::Softmax { dropout: rate } = self else { return None };
-        (training && rate > 0.0).then(|| EdgeDropout {
-            rate,
-            key,
-            targets: &layout.nodes[..layout.block.targets],
-            sources: &layout.nodes,
-        })
+/// What is summed up, and how.
+#[derive(Clone, Copy)]
+struct Job<'a> {
+    layer: &'a dyn OnEdges,
+    sum: EdgeSum,
+    width: Width,
+    key: Key,
+    layout: &'a Layout,
+    crossing: Crossing,
+}
+
+impl Job<'_> {
+    /// Sums over the edges of one side.
+    fn sum_up(&self, tape: &mut Tape, side: Side<'_>, sources: Sources, halo: &[f32], whole: Averages<'_>) {
+        let (Width { rows, heads }, layout) = (self.width, self.layout);
+        let dropout = side.dropout(self.sum, tape.training, self.key, layout);
+        let aside = tape.set_aside(false);
+        let ends = Rows::with_halo(aside.value(sources.read), halo, self.crossing.width);
+        let cut = side.cut(layout, &aside, ends, false);
+        for range in cut.ranges(rows.max(self.crossing.width)) {
+            let (edges, messages) = cut.messages(tape, self.layer, range.clone());
+            let out = &mut whole.average[range.start * rows..range.end * rows];
+            let lse = &mut whole.logsumexp[range.start * heads..range.end * heads];
+            edges.sum(self.sum, messages, dropout, out, lse);
+            tape.reset();
+        }
+        tape.take_back(aside);
+    }
+
+    /// Sums over the edges of mirrors, and joins that with what their masters have; returns what masters sent.
+    fn join_mirrors(
+        &self,
+        view: &mut View<'_>,
+        mirrors: &Mirrors,
+        target: Option<Var>,
+        sources: Sources,
+        halo: &[f32],
+        whole: Averages<'_>,
+    ) -> Result<Buffer> {
+        let (Width { rows, heads }, layout, count) = (self.width, self.layout, mirrors.block.targets);
+        let relay = Relay::forward(self.crossing);
+        let sent = target.map_or(0, |target| view.tape.cols(target));
+        let mirrored = match target {
+            Some(target) => {
+                to_mirrors(view.tape, view.boundary, layout, relay.exactly(sent), |tape, mirrors, copies| {
+                    mirrors.copy(tape.value(target), sent, copies);
+                })?
+            }
+            None => view.tape.arena.take(0),
+        };
+        let mut average = view.tape.arena.take(count * rows);
+        let mut logsumexp = view.tape.arena.take(count * heads);
+        let far = Side { block: &mirrors.block, target, mirrored: Some((&mirrored, mirrors)) };
+        let partial = Averages { average: &mut average, logsumexp: &mut logsumexp };
+        self.sum_up(view.tape, far, sources, halo, partial);
+        let crossing = Crossing { width: rows, ..self.crossing };
+        let (tape, boundary) = (&mut *view.tape, &mut *view.boundary);
+        match self.sum {
+            EdgeSum::Add | EdgeSum::Mean => {
+                let relay = Relay::forward(crossing);
+                add_at_masters(tape, boundary, layout, relay, &average, whole.average)?;
+            }
+            EdgeSum::Softmax { .. } => {
+                let partial = Averages { average: &mut average, logsumexp: &mut logsumexp };
+                join_at_masters(tape, boundary, layout, crossing, heads, partial, whole)?;
+            }
+            EdgeSum::Max => return Err(max_of_many()),
+        }
+        [average, logsumexp].into_iter().for_each(|buffer| tape.arena.give(buffer));
+        Ok(mirrored)
+    }
+
+    /// Gradients of the ends of the edges of one side, and of the weights that messages read.
+    fn sum_down(
+        &self,
+        tape: &mut Tape,
+        side: Side<'_>,
+        sources: Sources,
+        read: &Read<'_>,
+        written: &mut Written,
+    ) -> Result<()> {
+        let learns = tape.needs_gradient(sources.rows);
+        let dropout = side.dropout(self.sum, true, self.key, self.layout);
+        let aside = tape.set_aside(true);
+        let ends = Rows::with_halo(aside.value(sources.read), read.halo, self.crossing.width);
+        let cut = side.cut(self.layout, &aside, ends, learns);
+        for range in cut.ranges(self.width.rows.max(self.crossing.width)) {
+            let (mut edges, messages) = cut.messages(tape, self.layer, range.clone());
+            edges.sum_back(self.sum, messages, read, dropout, range);
+            edges.tape.backward(&mut Isolated)?;
+            edges.ends_back(written);
+            tape.reset();
+        }
+        tape.take_back(aside);
+        Ok(())
+    }
+}
+
+/// Said where edges of a target are on several ranks.
+fn max_of_many() -> Error {
+    let message = "the maximum of messages that a layer computes needs all edges of a target in one place";
+    Error::Layer { message: format!("{message}: set `exchange.placement = \"destination\"`") }
+}
+
+fn give_back(tape: &mut Tape, saved: Option<Saved>) {
+    if let Some(Saved { halo, logsumexp, mirrored }) = saved {
+        [halo, logsumexp, mirrored].into_iter().for_each(|buffer| tape.arena.give(buffer));
     }
 }
 
@@ -445,7 +573,14 @@ impl Edges<'_> {
     }
 
     /// Sends the gradient of the sums of this stretch back to its messages.
-    fn sum_back(&mut self, sum: EdgeSum, messages: Messages, read: &Read<'_>, targets: Range<usize>) {
+    fn sum_back(
+        &mut self,
+        sum: EdgeSum,
+        messages: Messages,
+        read: &Read<'_>,
+        dropout: Option<EdgeDropout<'_>>,
+        targets: Range<usize>,
+    ) {
         let Stretch { segments, weights, .. } = self.stretch;
         let width = self.tape.cols(messages.rows);
         let grad = &read.gradient[targets.start * width..targets.end * width];
@@ -463,9 +598,9 @@ impl Edges<'_> {
             (EdgeSum::Softmax { .. }, Some(scores)) => {
                 let heads = self.tape.cols(scores);
                 let mut back = self.tape.arena.take(self.count() * heads);
-                let job = self.averaged(messages.rows, scores, read.dropout);
+                let job = self.averaged(messages.rows, scores, dropout);
                 let read = AveragedBackward {
-                    out: &read.output[targets.start * width..targets.end * width],
+                    dots: &read.dots[targets.start * heads..targets.end * heads],
                     logsumexp: &read.logsumexp[targets.start * heads..targets.end * heads],
                     grad,
                 };
@@ -498,11 +633,13 @@ impl Edges<'_> {
 }
 
 /// What the backward pass of a layer's edges reads of their sums.
+#[derive(Clone, Copy)]
 struct Read<'a> {
+    halo: &'a [f32],
     gradient: &'a [f32],
-    output: &'a [f32],
+    /// Of a softmax: the sum over the columns of a head of what came out times its gradient.
+    dots: &'a [f32],
     logsumexp: &'a [f32],
-    dropout: Option<EdgeDropout<'a>>,
 }
 
 /// What it writes: gradients of the rows of all ends.
@@ -513,34 +650,75 @@ struct Written {
 }
 
 impl Edgewise {
+    fn job(&self) -> Job<'_> {
+        let Self { layer, sum, width, key, layout, crossing, .. } = self;
+        Job { layer: &**layer, sum: *sum, width: *width, key: *key, layout, crossing: *crossing }
+    }
+
     /// Gradients of the rows of all ends, and of the weights that messages read.
-    fn ends(&self, tape: &mut Tape, saved: &Saved, gradient: &[f32]) -> Result<Written> {
-        let (block, crossing) = (&self.layout.block, self.crossing);
+    fn ends(
+        &self,
+        tape: &mut Tape,
+        boundary: &mut dyn Boundary,
+        saved: &Saved,
+        gradient: &[f32],
+    ) -> Result<Written> {
+        let (block, crossing, heads) = (&self.layout.block, self.crossing, self.width.heads);
         let target_width = self.target.map_or(0, |target| tape.cols(target));
         let mut written = Written {
             rows: tape.arena.take_zeroed(block.local * crossing.width),
             halo: tape.arena.take_zeroed(block.halo * crossing.width),
             targets: tape.arena.take_zeroed(block.targets * target_width),
         };
-        let learns = tape.needs_gradient(self.sources.rows);
-        let aside = tape.set_aside(true);
-        let cut = Cut {
-            layout: &self.layout,
-            sources: Rows::with_halo(aside.value(self.sources.read), &saved.halo, crossing.width),
-            targets: of_targets(&aside, self.target, block.targets),
-            learns,
-        };
-        let dropout = self.sum.edge_dropout(true, self.key, &self.layout);
-        let read = Read { gradient, output: aside.value(self.output), logsumexp: &saved.logsumexp, dropout };
-        for range in cut.ranges(self.width.rows.max(crossing.width)) {
-            let (mut edges, messages) = cut.messages(tape, &*self.layer, range.clone());
-            edges.sum_back(self.sum, messages, &read, range);
-            edges.tape.backward(&mut Isolated)?;
-            edges.ends_back(&mut written);
-            tape.reset();
+        let mut dots = tape.arena.take(block.targets * heads);
+        head_dots(&tape.pool, tape.value(self.output), gradient, heads, self.width.rows, &mut dots);
+        let read = Read { halo: &saved.halo, gradient, dots: &dots, logsumexp: &saved.logsumexp };
+        let near = Side { block, target: self.target, mirrored: None };
+        self.job().sum_down(tape, near, self.sources, &read, &mut written)?;
+        if let Some(mirrors) = &self.layout.mirrors {
+            self.mirrored_ends(tape, boundary, mirrors, saved, read, &mut written)?;
         }
-        tape.take_back(aside);
+        tape.arena.give(dots);
         Ok(written)
+    }
+
+    /// The same for the edges of mirrors, which get what they read of sums from their masters; `read` has that of the
+    /// targets that are here.
+    fn mirrored_ends(
+        &self,
+        tape: &mut Tape,
+        boundary: &mut dyn Boundary,
+        mirrors: &Mirrors,
+        saved: &Saved,
+        read: Read<'_>,
+        written: &mut Written,
+    ) -> Result<()> {
+        let (layout, Width { rows, heads }) = (&self.layout, self.width);
+        let relay = Relay::backward(Crossing { width: rows, ..self.crossing });
+        let mut bring = |relay: Relay, of_targets: &[f32]| {
+            to_mirrors(tape, boundary, layout, relay, |_, mirrors, copies| {
+                mirrors.copy(of_targets, relay.width(), copies);
+            })
+        };
+        let gradient = bring(relay, read.gradient)?;
+        let dots = bring(relay.exactly(heads), read.dots)?;
+        let logsumexp = bring(relay.exactly(heads), read.logsumexp)?;
+        let target_width = self.target.map_or(0, |target| tape.cols(target));
+        let of_mirrors = tape.arena.take_zeroed(mirrors.block.targets * target_width);
+        let targets = std::mem::replace(&mut written.targets, of_mirrors);
+        let far =
+            Side { block: &mirrors.block, target: self.target, mirrored: Some((&saved.mirrored, mirrors)) };
+        let read = Read { gradient: &gradient, dots: &dots, logsumexp: &logsumexp, ..read };
+        self.job().sum_down(tape, far, self.sources, &read, written)?;
+        let of_mirrors = std::mem::replace(&mut written.targets, targets);
+        if target_width > 0 {
+            let relay = relay.exactly(target_width);
+            add_at_masters(tape, boundary, layout, relay, &of_mirrors, &mut written.targets)?;
+        }
+        for buffer in [gradient, dots, logsumexp, of_mirrors] {
+            tape.arena.give(buffer);
+        }
+        Ok(())
     }
 }
 
@@ -554,7 +732,7 @@ impl Op for Edgewise {
         if self.sum == EdgeSum::Mean {
             scale_rows(&tape.pool, self.layout.means(), self.width.rows, &mut gradient);
         }
-        let Written { mut rows, halo, targets } = self.ends(tape, &saved, &gradient)?;
+        let Written { mut rows, halo, targets } = self.ends(tape, boundary, &saved, &gradient)?;
         let learns = tape.needs_gradient(self.sources.rows);
         let crosses = learns && self.layout.crosses();
         if crosses {

@@ -3,10 +3,14 @@
 //! Forward: rows leave for the ranks that read them, interior targets are computed meanwhile, then the halo
 //! arrives and the border follows. Backward is the exact adjoint: gradients of halo rows are computed first and
 //! leave, gradients of local rows are computed meanwhile, then what others computed for our rows is added.
+//!
+//! Where edges of a target are on several ranks, each sums up its own; the target's master adds the sums, then scales them
+//! and adds the target's own row.
 
-use super::{Layout, Sources, Verb, View};
+use super::mirrors::{add_at_masters, to_mirrors};
+use super::{Layout, Mirrors, Sources, Verb, View};
 use crate::Result;
-use crate::boundary::{Boundary, Crossing, Half};
+use crate::boundary::{Boundary, Crossing, Half, Relay};
 use crate::ops::gather::{Gather, gather as kernel};
 use crate::ops::moving::{add_scaled_rows, scale_rows};
 use crate::ops::{Rows, Targets, dense};
@@ -104,20 +108,42 @@ fn aggregate(
     let mut output = tape.arena.take(block.targets * width);
     let mut halo = tape.arena.take(block.halo * width);
     let remembers = boundary.remembers(crossing.layer) && !crossing.fixed;
-    let graph = forward(layout, verb, !remembers);
+    let graph = match &layout.mirrors {
+        None => forward(layout, verb, !remembers),
+        Some(_) => summing(layout, verb, &block.incoming),
+    };
     let local = rows.of(tape);
     cross(boundary, layout, crossing, local, &mut halo, |targets, halo| {
         let rows = Rows::with_halo(local, halo.unwrap_or_default(), width);
         kernel(&tape.pool, &graph, rows, targets, &mut output, false);
     })?;
+    if let Some(mirrors) = &layout.mirrors {
+        let mut sums = tape.arena.take(mirrors.block.targets * width);
+        let (graph, local) = (summing(layout, verb, &mirrors.block.incoming), rows.of(tape));
+        let all = Targets::All(mirrors.block.targets);
+        kernel(&tape.pool, &graph, Rows::with_halo(local, &halo, width), all, &mut sums, false);
+        add_at_masters(tape, boundary, layout, Relay::forward(crossing), &sums, &mut output)?;
+        tape.arena.give(sums);
+        finish_sums(tape, layout, verb, rows.of(tape), width, &mut output);
+    }
     if remembers {
         boundary.join_sums(&tape.pool, crossing, layout, &mut output);
         if includes_own(verb, crossing) {
-            add_scaled_rows(&tape.pool, layout.own_weights(), local, width, &mut output);
+            add_scaled_rows(&tape.pool, layout.own_weights(), rows.of(tape), width, &mut output);
         }
     }
     tape.arena.give(halo);
     Ok(output)
+}
+
+/// Scales the sums over all edges of each target, and adds its own row where it counts.
+fn finish_sums(tape: &Tape, layout: &Layout, verb: Verb, local: &[f32], width: usize, sums: &mut [f32]) {
+    if let Some(scale) = target_scale(layout, verb) {
+        scale_rows(&tape.pool, scale, width, sums);
+    }
+    if verb == Verb::Symmetric {
+        add_scaled_rows(&tape.pool, layout.own_weights(), local, width, sums);
+    }
 }
 
 /// Whether a target's own row is among what is summed up.
@@ -155,6 +181,9 @@ pub(super) fn cross(
 impl Op for Gathered {
     fn backward(&mut self, tape: &mut Tape, boundary: &mut dyn Boundary) -> Result<()> {
         let Some(gradient) = tape.take_gradient(self.output) else { return Ok(()) };
+        if let Some(mirrors) = &self.layout.mirrors {
+            return self.backward_mirrored(tape, boundary, mirrors, gradient);
+        }
         let (block, width) = (&self.layout.block, self.crossing.width);
         let remembers = boundary.remembers(self.crossing.layer);
         let scaled = scaled_gradient(tape, boundary, &self.layout, &gradient, width);
@@ -186,6 +215,49 @@ impl Op for Gathered {
     }
 }
 
+impl Gathered {
+    /// The adjoint where edges of a target are on several ranks: its gradient, scaled once, goes to its mirrors, and every
+    /// rank takes it along its own edges.
+    fn backward_mirrored(
+        &self,
+        tape: &mut Tape,
+        boundary: &mut dyn Boundary,
+        mirrors: &Mirrors,
+        mut gradient: Buffer,
+    ) -> Result<()> {
+        let (layout, block, width) = (&self.layout, &self.layout.block, self.crossing.width);
+        if let Some(scale) = target_scale(layout, self.verb) {
+            scale_rows(&tape.pool, scale, width, &mut gradient);
+        }
+        let relay = Relay::backward(self.crossing);
+        let remote = to_mirrors(tape, boundary, layout, relay, |_, mirrors, copies| {
+            mirrors.copy(&gradient, width, copies);
+        })?;
+        let scale = source_scale(layout, self.verb);
+        let lists = block.outgoing();
+        let near = Gather { target_scale: scale, self_scale: scale, ..listed(lists) };
+        let far = Gather { target_scale: scale, ..listed(mirrors.block.outgoing()) };
+        let upstream = [(near, Rows::local(&gradient, width)), (far, Rows::local(&remote, width))];
+        let mut halo = tape.arena.take(block.halo * width);
+        for (at, (graph, rows)) in upstream.iter().enumerate() {
+            let sources = Targets::Range(block.local..block.sources());
+            kernel(&tape.pool, graph, *rows, sources, &mut halo, at > 0);
+        }
+        boundary.depart_back(self.crossing, layout, &halo)?;
+        let (mut rows, accumulate) = tape.gradient_buffer(self.sources.rows);
+        for (at, (graph, upstream)) in upstream.iter().enumerate() {
+            let sources = Targets::All(block.local);
+            kernel(&tape.pool, graph, *upstream, sources, &mut rows, accumulate || at > 0);
+        }
+        boundary.arrive_back(self.crossing, layout, &mut rows)?;
+        tape.put_gradient(self.sources.rows, rows);
+        for buffer in [gradient, remote, halo] {
+            tape.arena.give(buffer);
+        }
+        Ok(())
+    }
+}
+
 /// The gradient of each target on its way to its neighbours, where that is another one.
 fn scaled_gradient(
     tape: &mut Tape,
@@ -205,10 +277,34 @@ fn weights(adjacency: &Adjacency) -> Option<&[f32]> {
     (!adjacency.weights.is_empty()).then_some(&adjacency.weights[..])
 }
 
+/// The plain sum along these lists.
+fn listed(lists: &Adjacency) -> Gather<'_> {
+    Gather { weights: weights(lists), ..Gather::sum(&lists.offsets, &lists.neighbors) }
+}
+
+/// The sum along these lists before it is scaled: that of some edges of a target.
+fn summing<'a>(layout: &'a Layout, verb: Verb, lists: &'a Adjacency) -> Gather<'a> {
+    Gather { source_scale: source_scale(layout, verb), ..listed(lists) }
+}
+
+/// What a source's row is multiplied by, if by anything.
+fn source_scale(layout: &Layout, verb: Verb) -> Option<&[f32]> {
+    (verb == Verb::Symmetric).then(|| &layout.symmetric().source[..])
+}
+
+/// What the sum over all edges of a target is multiplied by, if by anything.
+fn target_scale(layout: &Layout, verb: Verb) -> Option<&[f32]> {
+    match verb {
+        Verb::Sum => None,
+        Verb::Mean => Some(layout.means()),
+        Verb::Symmetric => Some(&layout.symmetric().target),
+    }
+}
+
 /// With `own`, GCN's sum includes each target's own row.
 fn forward(layout: &Layout, verb: Verb, own: bool) -> Gather<'_> {
     let lists = &layout.block.incoming;
-    let sum = Gather { weights: weights(lists), ..Gather::sum(&lists.offsets, &lists.neighbors) };
+    let sum = listed(lists);
     match verb {
         Verb::Sum => sum,
         Verb::Mean => Gather { target_scale: Some(layout.means()), ..sum },
@@ -227,7 +323,7 @@ fn forward(layout: &Layout, verb: Verb, own: bool) -> Gather<'_> {
 /// The transpose of [`forward`]: the same sum along outgoing edges, with the scales of the two ends exchanged.
 fn backward(layout: &Layout, verb: Verb, own: bool) -> Gather<'_> {
     let lists = &layout.block.outgoing();
-    let sum = Gather { weights: weights(lists), ..Gather::sum(&lists.offsets, &lists.neighbors) };
+    let sum = listed(lists);
     match verb {
         Verb::Sum => sum,
         Verb::Mean => Gather { source_scale: Some(layout.means()), ..sum },

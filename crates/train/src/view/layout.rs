@@ -18,6 +18,8 @@ pub struct Layout {
     pub routes: Routes,
     /// What stands on edges, where the model reads it.
     pub edges: Option<Arc<EdgeValues>>,
+    /// Targets of other ranks, where edges are not with the owners of their targets.
+    pub mirrors: Option<Mirrors>,
     /// What was left out, where this is a layout with fewer edges than its layer has.
     pub thinned: Option<Thinned>,
     pub(super) means: OnceLock<Arc<Vec<f32>>>,
@@ -34,6 +36,21 @@ pub struct Routes {
     pub send: Vec<Vec<u32>>,
     /// For each rank: how many halo rows it owns. They are numbered rank by rank.
     pub receive: Vec<usize>,
+}
+
+/// Targets that other ranks own (their masters) and this one adds to, and copies of its own targets on other ranks.
+#[derive(Debug)]
+pub struct Mirrors {
+    /// The edges to them; source rows are those of the layout's block, no target is one of them.
+    pub block: Block,
+    /// Original id of each.
+    pub nodes: Vec<u64>,
+    /// For each rank: how many it is the master of. They are numbered rank by rank.
+    pub masters: Vec<usize>,
+    /// The target behind each copy elsewhere, rank by rank, in the order of the mirrors there.
+    pub copies: Vec<u32>,
+    /// For each rank: how many of the copies it has.
+    pub holders: Vec<usize>,
 }
 
 /// Factors of the symmetric normalisation of GCN.
@@ -57,6 +74,7 @@ impl Layout {
             degrees,
             routes,
             edges: None,
+            mirrors: None,
             thinned: None,
             means: OnceLock::new(),
             symmetric: OnceLock::new(),
@@ -71,9 +89,24 @@ impl Layout {
         Self { edges, ..self }
     }
 
+    /// The same with targets of other ranks.
+    pub fn with_mirrors(self, mirrors: Option<Mirrors>) -> Self {
+        Self { mirrors, ..self }
+    }
+
     /// Whether any row of this layer crosses a part border.
     pub fn crosses(&self) -> bool {
-        self.block.halo > 0 || self.routes.send.iter().any(|rows| !rows.is_empty())
+        let added = |mirrors: &Mirrors| mirrors.block.targets + mirrors.copies.len() > 0;
+        self.block.halo > 0
+            || self.routes.send.iter().any(|rows| !rows.is_empty())
+            || self.mirrors.as_ref().is_some_and(added)
+    }
+
+    /// Bytes of memory that its lists of edges hold.
+    pub fn list_bytes(&self) -> usize {
+        let of_mirrors =
+            |mirrors: &Mirrors| mirrors.block.bytes() + 8 * mirrors.nodes.len() + 4 * mirrors.copies.len();
+        self.block.bytes() + self.mirrors.as_ref().map_or(0, of_mirrors)
     }
 
     /// Factors of the mean over in-edges: 1 / sum of the weights, 0 where there are none.
@@ -108,6 +141,10 @@ impl Layout {
     }
 
     pub(super) fn weight_here(&self, row: usize) -> f32 {
+        // Where some edges are on other ranks, all that there are count: none was sampled.
+        if self.mirrors.is_some() {
+            return self.degrees[row];
+        }
         let edges = self.block.incoming.range(row);
         match self.block.incoming.weights.get(edges.clone()) {
             Some(weights) if !weights.is_empty() => weights.iter().sum(),

@@ -6,6 +6,7 @@
 
 mod layout;
 mod thin;
+mod mirrors;
 mod gather;
 mod max;
 mod attend;
@@ -13,7 +14,7 @@ mod attend_v2;
 mod edges;
 
 pub use edges::{EdgeSum, Edges, Messages, OnEdges, SentRows};
-pub use layout::{Layout, Routes, Symmetric};
+pub use layout::{Layout, Mirrors, Routes, Symmetric};
 pub use thin::{Scales, Thinned, Thinning};
 
 use crate::Result;
