@@ -18,8 +18,12 @@ mod output;
 pub mod part;
 pub mod island;
 pub mod traffic;
+pub mod edges;
+pub mod clusters;
 pub mod verify;
 
+pub use clusters::clusters;
+pub use edges::StoreEdges;
 pub use island::{Guests, Island};
 pub use manifest::Manifest;
 pub use part::{InEdges, Part, PartFeatures, PartLabels};
