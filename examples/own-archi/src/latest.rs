@@ -54,3 +54,42 @@ impl Sampler for Latest {
         rows.saturating_mul(self.fanouts[hop].unwrap_or(100))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use archipelago::graph::partition::Assignment;
+    use archipelago::graph::progress::Silent;
+    use archipelago::graph::random::{Key, Purpose};
+    use archipelago::graph::sample::Options;
+    use archipelago::graph::store::{self, Meta};
+    use archipelago::graph::synthetic::small::bare;
+    use archipelago::graph::{PartId, Store};
+
+    #[test]
+    fn the_chance_of_an_edge_falls_with_its_place_from_the_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let pairs: Vec<(u64, u64)> = (1..=5).map(|leaf| (leaf, 0)).collect();
+        let whole = Assignment { parts: 1, part_of: vec![0; 6] };
+        let path = folder.path().join("store");
+        store::write(&mut bare("star", 6, &pairs), &whole, &Meta::default(), &path, &Silent).unwrap();
+        let part = Store::open(&path).unwrap().part(PartId(0)).unwrap();
+        let lists = Lists::new(&part, part.original());
+        let sampler = (ENTRY.build)(&Options { fanouts: vec![1] }).unwrap();
+
+        let (mut counts, mut scratch, draws) = ([0.0; 6], Scratch::default(), 20_000);
+        for step in 0..draws {
+            let mut drawn = Drawn::default();
+            let hop = Hop::new(0, Key::new(step, Purpose::Sample));
+            sampler.draw(&lists, &[0], hop, &mut scratch, &mut drawn);
+            assert_eq!((drawn.counts.as_slice(), drawn.edges.len()), (&[1][..], 1));
+            counts[lists.original(lists.source(drawn.edges[0])) as usize] += 1.0;
+        }
+        let weight = |leaf: usize| 1.0 / (6 - leaf) as f64;
+        let all: f64 = (1..=5).map(weight).sum();
+        for (leaf, count) in counts.iter().enumerate().skip(1) {
+            let (found, expected) = (count / draws as f64, weight(leaf) / all);
+            assert!((found - expected).abs() < 0.012, "leaf {leaf}: {found} instead of {expected}");
+        }
+    }
+}

@@ -67,3 +67,29 @@ fn dealt(turn: u64, parts: u32) -> u32 {
     let (round, place) = (turn / u64::from(parts), (turn % u64::from(parts)) as u32);
     if round.is_multiple_of(2) { place } else { parts - 1 - place }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use archipelago::graph::progress::Silent;
+    use archipelago::graph::quality;
+    use archipelago::graph::synthetic::small::uniform;
+
+    #[test]
+    fn turns_run_back_and_forth() {
+        let turns: Vec<u32> = (0..8).map(|turn| dealt(turn, 3)).collect();
+        assert_eq!(turns, [0, 1, 2, 2, 1, 0, 0, 1]);
+    }
+
+    #[test]
+    fn parts_have_equal_shares_of_nodes_and_of_the_edges_that_count() {
+        let mut graph = uniform(1001, 20_000, 3);
+        let assignment = Snake.assign(&mut graph, &Request::new(4, 0), &Silent).unwrap();
+        assignment.check(1001).unwrap();
+        assert_eq!(assignment.sizes().iter().map(|size| size - 250).max(), Some(1));
+        let balance = quality::measure(&mut graph, &assignment, &Silent).unwrap().balance_edges;
+        assert!(balance < 1.003, "the largest share is {balance} times the mean");
+        let other = Snake.assign(&mut graph, &Request::new(4, 1), &Silent).unwrap();
+        assert_ne!(assignment, other, "nodes of the same degree stand in an order that the seed draws");
+    }
+}
