@@ -9,6 +9,7 @@
 pub mod error;
 pub mod ids;
 pub mod random;
+pub mod registry;
 pub mod marks;
 pub mod array;
 pub mod atomic;

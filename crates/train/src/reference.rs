@@ -23,6 +23,12 @@ pub fn open(name: &str) -> Option<Reference> {
     Some(Reference { path })
 }
 
+/// The reference called `name` among the data of the tests of this crate.
+pub fn stored(name: &str) -> Reference {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data");
+    Reference { path: PathBuf::from(folder).join(format!("{name}.npz")) }
+}
+
 impl Reference {
     /// Whether it has an array called `name`.
     pub fn has(&self, name: &str) -> bool {

@@ -6,14 +6,14 @@ use crate::terminal::table::{Table, facts};
 use archipelago_comm::transport::TRANSPORTS;
 use archipelago_graph::Error;
 use archipelago_graph::partition::settings::{Setting, expected};
-use archipelago_graph::partition::{Entry, Memory, PARTITIONERS};
+use archipelago_graph::partition::{Entry, Memory, partitioners};
 use archipelago_graph::read::FORMATS;
-use archipelago_graph::sample::SAMPLERS;
+use archipelago_graph::sample::samplers;
 use archipelago_graph::synthetic::GENERATORS;
 use archipelago_train::batch::negative::NEGATIVES;
 use archipelago_train::decoder::DECODERS;
-use archipelago_train::model::MODELS;
-use archipelago_train::strategy::STRATEGIES;
+use archipelago_train::model::models;
+use archipelago_train::strategy::strategies;
 use clap::ValueEnum;
 use serde_json::{Map, Value, json};
 use std::process::ExitCode;
@@ -171,11 +171,11 @@ impl Kind {
     fn lines(self) -> Vec<Line> {
         let line = Line::new;
         match self {
-            Self::Strategies => STRATEGIES.iter().map(|e| line(e.name, e.summary, e.paper)).collect(),
-            Self::Models => MODELS.iter().map(|e| line(e.name, e.summary, e.paper)).collect(),
+            Self::Strategies => strategies().map(|e| line(e.name, e.summary, e.paper)).collect(),
+            Self::Models => models().map(|e| line(e.name, e.summary, e.paper)).collect(),
             Self::Decoders => DECODERS.iter().map(|e| line(e.name, e.summary, e.paper)).collect(),
-            Self::Partitioners => PARTITIONERS.iter().map(Line::partitioner).collect(),
-            Self::Samplers => SAMPLERS.iter().map(|e| line(e.name, e.summary, e.paper)).collect(),
+            Self::Partitioners => partitioners().map(Line::partitioner).collect(),
+            Self::Samplers => samplers().map(|e| line(e.name, e.summary, e.paper)).collect(),
             Self::Negatives => NEGATIVES.iter().map(|e| line(e.name, e.summary, e.paper)).collect(),
             Self::Formats => FORMATS.iter().map(|e| line(e.name, e.summary, "")).collect(),
             Self::Transports => {
@@ -202,7 +202,7 @@ impl Kind {
         let heading = format!("{} ({})", self.name(), self.used_by());
         if let Self::Partitioners = self {
             let mut table = Table::new(["name", "what it is", "memory", papers]);
-            for entry in PARTITIONERS {
+            for entry in partitioners() {
                 table.row([
                     entry.name.into(),
                     entry.summary.into(),

@@ -5,7 +5,7 @@ use super::session::{Folder, cut_of, is_store};
 use super::team;
 use crate::{failure, terminal};
 use archipelago_comm::{Comm, Job};
-use archipelago_graph::partition::PARTITIONERS;
+use archipelago_graph::partition::partitioners;
 use archipelago_graph::{Error, Store};
 use archipelago_train::model;
 use archipelago_train::run::{RunConfig, Task};
@@ -92,7 +92,7 @@ impl Args {
         self.strategy.as_deref().map(strategy::find).transpose()?;
         self.model.as_deref().map(model::find).transpose()?;
         let config = RunConfig::from_sources(self.file.as_deref(), &self.assignments())?;
-        config.check_name("data.partitioner", &PARTITIONERS.iter().map(|e| e.name).collect::<Vec<_>>())?;
+        config.check_name("data.partitioner", &partitioners().map(|e| e.name).collect::<Vec<_>>())?;
         Ok(config)
     }
 }

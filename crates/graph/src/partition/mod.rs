@@ -5,7 +5,8 @@
 //! than memory as long as O(nodes) numbers are not. Nothing here writes files or relabels nodes.
 //!
 //! Methods that place edges rather than nodes implement [`EdgePartitioner`]; [`ByEdges`] makes owners of nodes from
-//! it. Adding a method: one file that ends in an `ENTRY`, its `mod` line, and its line in [`PARTITIONERS`].
+//! it. Adding a method: one file that ends in an `ENTRY`, its `mod` line, and its line in [`PARTITIONERS`]; from another
+//! crate, [`add`].
 
 pub mod auto;
 pub mod settings;
@@ -44,10 +45,12 @@ pub mod hash;
 pub mod file;
 
 pub use by_edges::{ByEdges, EdgePartitioner, EdgeSink};
+pub use passes::each_chunk;
 pub use settings::Setting;
 
 use crate::dataset::Dataset;
 use crate::progress::Progress;
+use crate::registry::{Listed, Registry};
 use crate::{Error, Result};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -198,7 +201,7 @@ impl Entry {
                 .with_hint("leave out the method, or name it `file`"));
         }
         if !request.balance.is_empty() && !self.balances {
-            let able: Vec<&str> = PARTITIONERS.iter().filter(|e| e.balances).map(|e| e.name).collect();
+            let able: Vec<&str> = partitioners().filter(|e| e.balances).map(|e| e.name).collect();
             return Err(Error::usage(format!("the partitioner `{}` balances nodes only", self.name))
                 .with_hint(format!("methods that balance more: {}", able.join(", "))));
         }
@@ -206,7 +209,19 @@ impl Entry {
     }
 }
 
-/// Every method, in the order in which they are listed to users.
+impl Listed for Entry {
+    const KIND: &'static str = "partitioner";
+
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn summary(&self) -> &'static str {
+        self.summary
+    }
+}
+
+/// Every built-in method, in the order in which they are listed to users.
 pub const PARTITIONERS: &[Entry] = &[
     random::ENTRY,
     hash::ENTRY,
@@ -227,17 +242,25 @@ pub const PARTITIONERS: &[Entry] = &[
     vertex_cut_2d::ENTRY,
 ];
 
+static TABLE: Registry<Entry> = Registry::new(PARTITIONERS);
+
+/// Every method that users can choose: built-in ones, then added ones.
+pub fn partitioners() -> impl Iterator<Item = &'static Entry> {
+    TABLE.entries()
+}
+
+/// Adds methods of one's own: once, before any was looked up (see [`registry`](crate::registry)).
+pub fn add(partitioners: Vec<Entry>) -> Result<()> {
+    TABLE.add(partitioners)
+}
+
 /// The method called `name`.
 pub fn find(name: &str) -> Result<&'static Entry> {
-    PARTITIONERS.iter().find(|entry| entry.name == name).ok_or_else(|| Error::Unknown {
-        kind: "partitioner",
-        name: name.to_owned(),
-        known: PARTITIONERS.iter().map(|entry| entry.name).collect(),
-    })
+    TABLE.find(name)
 }
 
 /// The number of nodes as an index, after refusing requests that no method can meet.
-fn checked_nodes(dataset: &Dataset, request: &Request) -> Result<usize> {
+pub fn checked_nodes(dataset: &Dataset, request: &Request) -> Result<usize> {
     if request.parts == 0 {
         return Err(Error::usage("expected at least 1 part, found 0"));
     }

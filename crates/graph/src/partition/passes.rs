@@ -14,8 +14,9 @@ pub(super) const DEGREES: Setting = Setting {
     values: Values::Words(&["exact", "online"]),
 };
 
-/// Calls `visit` for every chunk of the stream, from its start, and reports the pass as `name`.
-pub(super) fn each_chunk(
+/// Calls `visit` for every chunk of the stream, from its start, and reports the pass as `name`; ends when the user asked
+/// to stop. The way in which every method sees edges.
+pub fn each_chunk(
     dataset: &mut Dataset,
     name: &str,
     progress: &dyn Progress,

@@ -32,19 +32,19 @@ pub enum Values {
 
 impl Request {
     /// The number that `entry` calls `name`.
-    pub(super) fn number(&self, entry: &Entry, name: &str) -> Result<f64> {
+    pub fn number(&self, entry: &Entry, name: &str) -> Result<f64> {
         let (setting, text) = self.text(entry, name)?;
         text.parse().map_err(|_| wrong(entry, setting, text))
     }
 
     /// The whole number that `entry` calls `name`.
-    pub(super) fn count(&self, entry: &Entry, name: &str) -> Result<u64> {
+    pub fn count(&self, entry: &Entry, name: &str) -> Result<u64> {
         let (setting, text) = self.text(entry, name)?;
         text.parse().map_err(|_| wrong(entry, setting, text))
     }
 
     /// Whether the setting that `entry` calls `name` is `word`.
-    pub(super) fn is(&self, entry: &Entry, name: &str, word: &str) -> Result<bool> {
+    pub fn is(&self, entry: &Entry, name: &str, word: &str) -> Result<bool> {
         Ok(self.text(entry, name)?.1 == word)
     }
 

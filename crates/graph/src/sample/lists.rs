@@ -92,7 +92,7 @@ impl Drawn {
     }
 
     /// Adds one row, all of whose edges are taken.
-    pub(super) fn take_all(&mut self, lists: &Lists<'_>, row: u32) {
+    pub fn take_all(&mut self, lists: &Lists<'_>, row: u32) {
         let degree = lists.degree(row);
         self.edges.extend((0..degree).map(|position| lists.edge(row, position)));
         self.counts.push(degree as u32);
@@ -105,5 +105,5 @@ pub struct Scratch {
     /// Positions of a list that were drawn.
     pub(super) drawn: Stamped,
     /// Positions with the number that decides about them.
-    pub(super) keyed: Vec<(f64, u32)>,
+    pub keyed: Vec<(f64, u32)>,
 }

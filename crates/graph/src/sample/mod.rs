@@ -8,7 +8,8 @@
 //! the order of their sources' original ids, so what is drawn for a node depends neither on the assignment nor on
 //! who asks.
 //!
-//! Adding a sampler: one file that ends in an `ENTRY`, its `mod` line, and its line in [`SAMPLERS`].
+//! Adding a sampler: one file that ends in an `ENTRY`, its `mod` line, and its line in [`SAMPLERS`]; from another crate,
+//! [`add`].
 
 mod chunk;
 mod draft;
@@ -24,6 +25,7 @@ pub use lists::{Drawn, Lists, Scratch};
 
 use crate::block::Batch;
 use crate::random::Key;
+use crate::registry::{Listed, Registry};
 use crate::{Error, Result};
 
 /// A way of choosing in-edges: the operator that builds one hop of a neighbourhood.
@@ -91,7 +93,7 @@ pub struct Options {
 
 impl Options {
     /// The fan-outs as counts, `None` for all; an error names what cannot be one.
-    fn counts(&self) -> Result<Vec<Option<usize>>> {
+    pub fn counts(&self) -> Result<Vec<Option<usize>>> {
         let count = |&fanout: &i64| match fanout {
             -1 => Ok(None),
             1.. => Ok(Some(fanout as usize)),
@@ -119,16 +121,36 @@ pub struct Entry {
     pub build: fn(&Options) -> Result<Box<dyn Sampler>>,
 }
 
-/// Every sampler, in the order in which they are listed to users.
+impl Listed for Entry {
+    const KIND: &'static str = "sampler";
+
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn summary(&self) -> &'static str {
+        self.summary
+    }
+}
+
+/// Every built-in sampler, in the order in which they are listed to users.
 pub const SAMPLERS: &[Entry] = &[neighbor::ENTRY, weighted::ENTRY, labor::ENTRY];
+
+static TABLE: Registry<Entry> = Registry::new(SAMPLERS);
+
+/// Every sampler that users can choose: built-in ones, then added ones.
+pub fn samplers() -> impl Iterator<Item = &'static Entry> {
+    TABLE.entries()
+}
+
+/// Adds samplers of one's own: once, before any was looked up (see [`registry`](crate::registry)).
+pub fn add(samplers: Vec<Entry>) -> Result<()> {
+    TABLE.add(samplers)
+}
 
 /// The sampler called `name`.
 pub fn find(name: &str) -> Result<&'static Entry> {
-    SAMPLERS.iter().find(|entry| entry.name == name).ok_or_else(|| Error::Unknown {
-        kind: "sampler",
-        name: name.to_owned(),
-        known: SAMPLERS.iter().map(|entry| entry.name).collect(),
-    })
+    TABLE.find(name)
 }
 
 /// The blocks that compute `targets` (global ids) where one part owns all nodes, one row of the last block per target

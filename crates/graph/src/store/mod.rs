@@ -22,7 +22,7 @@ pub mod edges;
 pub mod clusters;
 pub mod verify;
 
-pub use clusters::clusters;
+pub use clusters::{METHODS as CLUSTER_METHODS, clusters};
 pub use edges::StoreEdges;
 pub use island::{Guests, Island};
 pub use manifest::Manifest;

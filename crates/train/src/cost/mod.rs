@@ -31,7 +31,7 @@ pub use work::Work;
 
 use crate::event::{BytesSent, MemoryNeed};
 use crate::run::RunConfig;
-use crate::strategy::STRATEGIES;
+use crate::strategy::{self, strategies};
 use crate::{Error, Result};
 use epoch::Epoch;
 use net::Net;
@@ -94,22 +94,24 @@ pub struct Question<'a> {
 }
 
 impl Question<'_> {
-    /// What every strategy of the table will cost.
+    /// What every strategy will cost, but for those whose cost is [not known](Self::unplanned).
     pub fn all(&self) -> Result<Vec<Forecast>> {
-        STRATEGIES.iter().map(|entry| self.named(entry.name)).collect()
+        let known = strategies().filter(|entry| self.shape(entry.name).is_some());
+        known.map(|entry| self.named(entry.name)).collect()
+    }
+
+    /// Strategies whose cost is not known, as they do not come with Archipelago.
+    pub fn unplanned(&self) -> Vec<&'static str> {
+        strategies().map(|entry| entry.name).filter(|name| self.shape(name).is_none()).collect()
     }
 
     /// What the strategy called `name` will cost.
     pub fn named(&self, name: &str) -> Result<Forecast> {
+        let entry = strategy::find(name)?;
         let config = self.config.with_strategy(name);
         let parts = self.facts.parts;
-        let shape = Shape::of(name, &config, parts).ok_or_else(|| Error::Unknown {
-            kind: "strategy",
-            name: name.to_owned(),
-            known: STRATEGIES.iter().map(|entry| entry.name).collect(),
-        })?;
-        let entry = STRATEGIES.iter().find(|entry| entry.name == name);
-        let refused = entry.and_then(|entry| (entry.check)(&config, parts).err()).map(|error| {
+        let shape = Shape::of(name, &config, parts).ok_or_else(|| not_known(name))?;
+        let refused = (entry.check)(&config, parts).err().map(|error| {
             let text = error.to_string();
             text.split("\n\n").next().unwrap_or_default().to_owned()
         });
@@ -136,6 +138,10 @@ impl Question<'_> {
             // As many for each worker; halves, so that the answer comes soon.
             ranks = (ranks.div_ceil(workers) / 2).max(1) * workers;
         }
+    }
+
+    fn shape(&self, name: &str) -> Option<Shape> {
+        Shape::of(name, &self.config.with_strategy(name), self.facts.parts)
     }
 
     /// Why it cannot run, if memory is too short.
@@ -189,6 +195,11 @@ impl Question<'_> {
     }
 }
 
+fn not_known(name: &str) -> Error {
+    Error::from(archipelago_graph::Error::usage(format!("what strategy `{name}` costs is not known")))
+        .with_hint("plans are of the strategies that come with Archipelago; train an epoch and look")
+}
+
 /// Islands that miss more of their edges than this are recommended only where nothing else can run.
 pub const LEAST_COVERAGE: f64 = 0.5;
 
@@ -206,6 +217,7 @@ pub fn recommended(forecasts: &[Forecast]) -> Option<&Forecast> {
 mod tests {
     use super::graph::tests::rmat;
     use super::*;
+    use crate::strategy::STRATEGIES;
 
     const CLUSTER: Cluster = Cluster {
         workers: 2,

@@ -35,7 +35,20 @@ fn layout(case: &Reference, weighted: bool) -> Arc<Layout> {
     let layout = Layout::new(block, Arc::new((0..nodes as u64).collect()), degrees, Routes::default());
     let attributes = if case.has("edge_attr") { case.f32("edge_attr") } else { Vec::new() };
     let width = attributes.len() / targets.len();
-    let values = EdgeValues { attributes: attributes.into(), width, ..EdgeValues::default() };
+    let types: Vec<u32> = match case.has("edge_type") {
+        true => case.f64("edge_type").iter().map(|&kind| kind as u32).collect(),
+        false => Vec::new(),
+    };
+    let alike =
+        |e: usize| (0..types.len()).filter(|&o| targets[o] == targets[e] && types[o] == types[e]).count();
+    let type_shares: Vec<f32> = (0..types.len()).map(|e| 1.0 / alike(e) as f32).collect();
+    let values = EdgeValues {
+        kinds: types.iter().max().map_or(0, |&kind| kind as usize + 1),
+        types: types.into(),
+        type_shares: type_shares.into(),
+        attributes: attributes.into(),
+        width,
+    };
     Arc::new(layout.with_edges(Some(Arc::new(values))))
 }
 
@@ -118,11 +131,18 @@ const CASES: &[Case] = &[
     Case { heads: 2, loops: true, ..case("gatv2_h2_loops", "gatv2") },
     case("gin", "gin"),
     Case { heads: 2, ..case("edge_gat", "gat-e") },
+    case("rgcn", "rgcn"),
 ];
 
 fn check_layer(case: &Case, size: &str) {
     let name = format!("{}_{size}", case.name);
-    let Some(reference) = reference::open(&name) else { return };
+    let reference = match case.model {
+        "rgcn" => reference::stored(&name),
+        _ => match reference::open(&name) {
+            Some(reference) => reference,
+            None => return,
+        },
+    };
     let layout = layout(&reference, case.name == "gcn_weighted");
     let nodes = layout.block.targets;
     let shape = LayerShape {
@@ -135,13 +155,16 @@ fn check_layer(case: &Case, size: &str) {
         attention_dropout: 0.0,
         self_loops: case.loops,
         edge_width: layout.edges.as_ref().map_or(0, |edges| edges.width),
-        edge_kinds: 0,
-        bases: 1,
+        edge_kinds: layout.edges.as_ref().map_or(0, |edges| edges.kinds),
+        bases: 2,
     };
     let layer = (find(case.model).unwrap().build)(&shape);
     // GIN's second bias is the one that the model adds; the reference calls it `bias2`.
-    let stored =
-        |weight: &'static str| if case.model == "gin" && weight == "bias" { "bias2" } else { weight };
+    let stored = |weight: &'static str| match (case.model, weight) {
+        ("gin", "bias") => "bias2",
+        ("rgcn", "shares") => "comp",
+        _ => weight,
+    };
     let names: Vec<&str> = layer.weights().iter().map(|weight| stored(weight.name)).collect();
     let mut trial = Trial::new(&reference, nodes, &names);
     let ids: Vec<_> = layer

@@ -2,7 +2,7 @@
 //!
 //! A [`Layer`] says in NN-TGAR what nodes send, what passes along edges and what becomes of it ([`tgar`]). A [`Model`]
 //! stacks layers and puts bias, normalisation, activation, dropout and residual connections around them. Neither can tell
-//! which strategy trains it. A new model is one file here and one line in [`MODELS`].
+//! which strategy trains it. A new model is one file here and one line in [`MODELS`]; from another crate, [`add`].
 
 pub mod tgar;
 mod gcn;
@@ -24,6 +24,7 @@ use crate::run::RunConfig;
 use crate::view::Verb;
 use crate::{Error, Result};
 use archipelago_graph::dataset::EdgeColumns;
+use archipelago_graph::registry::{Listed, Registry};
 
 /// Widths of a layer and everything else it may want to know before it is built.
 #[derive(Debug, Clone, PartialEq)]
@@ -150,19 +151,37 @@ pub struct Entry {
     pub build: fn(&LayerShape) -> Box<dyn Layer>,
 }
 
-/// Every model that Archipelago knows.
+impl Listed for Entry {
+    const KIND: &'static str = "model";
+
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn summary(&self) -> &'static str {
+        self.summary
+    }
+}
+
+/// Every built-in model.
 pub const MODELS: &[Entry] =
     &[gcn::ENTRY, sage::ENTRY, gat::ENTRY, gatv2::ENTRY, gin::ENTRY, gat_e::ENTRY, rgcn::ENTRY];
 
+static TABLE: Registry<Entry> = Registry::new(MODELS);
+
+/// Every model that users can choose: built-in ones, then added ones.
+pub fn models() -> impl Iterator<Item = &'static Entry> {
+    TABLE.entries()
+}
+
+/// Adds models of one's own: once, before any was looked up (see [`archipelago_graph::registry`]).
+pub fn add(models: Vec<Entry>) -> Result<()> {
+    Ok(TABLE.add(models)?)
+}
+
 /// The model called `name`.
 pub fn find(name: &str) -> Result<&'static Entry> {
-    MODELS.iter().find(|entry| entry.name == name).ok_or_else(|| {
-        Error::from(archipelago_graph::Error::Unknown {
-            kind: "model",
-            name: name.to_owned(),
-            known: MODELS.iter().map(|entry| entry.name).collect(),
-        })
-    })
+    Ok(TABLE.find(name)?)
 }
 
 #[cfg(test)]

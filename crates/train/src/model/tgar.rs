@@ -103,7 +103,7 @@
 //! # Ok::<(), archipelago_train::Error>(())
 //! ```
 //!
-//! `examples/own-parts` is a crate that registers such a layer, and then trains it with `archi`'s own commands.
+//! `examples/own-archi` is a crate that registers such a layer, and then trains it with `archi`'s own commands.
 
 use super::Weight;
 use crate::parameters::{Names, ParameterId};

@@ -26,7 +26,7 @@ use super::{Behavior, Entry, EpochOutcome, Strategy};
 use crate::boundary::{Boundary, Exact};
 use crate::index::{Active, Index, Wanted, Within};
 use crate::model::Pass;
-use crate::run::{BatchKind, RunConfig};
+use crate::run::{BatchKind, Norm, RunConfig};
 use crate::worker::{TargetLabels, Worker};
 use crate::{Error, Result, feature};
 use archipelago_comm::Phase;
@@ -142,7 +142,9 @@ fn view(worker: &Worker, index: &mut Index, dealer: &Dealer, deal: &Deal, now: M
     let inside = dealer.inside(worker, index, deal, now.batch)?;
     let within = inside.as_ref().map(|(inside, degrees)| Within { inside, degrees });
     let (targets, layers) = (deal.rows(now.batch), worker.config.model.layers);
-    index.batch(&worker.comm, Wanted { targets, layers, all_hidden_rows: false, within })
+    // A batch norm's statistics are over all nodes of the clusters, as they are over all nodes of the graph.
+    let all_hidden_rows = worker.config.model.norm == Norm::Batch && within.is_some();
+    index.batch(&worker.comm, Wanted { targets, layers, all_hidden_rows, within })
 }
 
 impl Strategy for GraphTheta {

@@ -2,16 +2,19 @@
 //!
 //! A strategy is one epoch on one rank. It composes a batch, a boundary and an agreement, and never opens files,
 //! evaluates, checkpoints or reports: the trainer does that, once for all strategies. A new strategy is one file
-//! here and one line in [`STRATEGIES`].
+//! here and one line in [`STRATEGIES`]; from another crate, [`add`].
+//!
+//! Most strategies are a [`SharedBatch`](shared_batch::SharedBatch) across a boundary of their own, or an
+//! [`OwnBatch`](own_batch::OwnBatch) that is drawn in a way of their own.
 
-mod shared_batch;
+pub mod shared_batch;
 mod full;
 mod graphtheta;
 mod emma;
 mod sancus;
 mod bns;
 mod pipegcn;
-mod own_batch;
+pub mod own_batch;
 mod mini;
 mod distdgl;
 mod bytegnn;
@@ -29,6 +32,7 @@ use crate::run::{BatchKind, RunConfig};
 use crate::worker::Worker;
 use crate::{Error, Result};
 use archipelago_comm::codec::CODECS;
+use archipelago_graph::registry::{Listed, Registry};
 
 /// What one epoch on one rank came to.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -47,7 +51,7 @@ pub struct EpochOutcome {
 
 impl EpochOutcome {
     /// Takes in what another stretch of the epoch came to.
-    fn add(&mut self, other: &Self) {
+    pub fn add(&mut self, other: &Self) {
         self.loss += other.loss;
         self.steps += other.steps;
         self.loading.add(&other.loading);
@@ -115,7 +119,7 @@ pub struct Behavior {
 
 impl Behavior {
     /// All ranks compute one batch together, not exactly.
-    const SHARED: Self = Self {
+    pub const SHARED: Self = Self {
         exact: false,
         global_batch: true,
         distributed: true,
@@ -129,7 +133,7 @@ impl Behavior {
     pub const OWN: Self = Self { global_batch: false, edge_values: false, ..Self::SHARED };
 
     /// Ranks train on islands.
-    const ISLANDS: Self = Self { isolated: true, ..Self::OWN };
+    pub const ISLANDS: Self = Self { isolated: true, ..Self::OWN };
 
     /// Whether all training nodes make one step in a run of `config`.
     pub fn global(&self, config: &RunConfig) -> bool {
@@ -170,7 +174,19 @@ pub struct Entry {
     pub build: fn(&Worker) -> Result<Box<dyn Strategy>>,
 }
 
-/// Every strategy that Archipelago knows.
+impl Listed for Entry {
+    const KIND: &'static str = "strategy";
+
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn summary(&self) -> &'static str {
+        self.summary
+    }
+}
+
+/// Every built-in strategy.
 pub const STRATEGIES: &[Entry] = &[
     full::ENTRY,
     graphtheta::ENTRY,
@@ -188,15 +204,27 @@ pub const STRATEGIES: &[Entry] = &[
     cluster_gcn::ENTRY,
 ];
 
+static TABLE: Registry<Entry> = Registry::new(STRATEGIES);
+
+/// Every strategy that users can choose: built-in ones, then added ones.
+pub fn strategies() -> impl Iterator<Item = &'static Entry> {
+    TABLE.entries()
+}
+
+/// Adds strategies of one's own: once, before any was looked up (see [`archipelago_graph::registry`]).
+pub fn add(strategies: Vec<Entry>) -> Result<()> {
+    Ok(TABLE.add(strategies)?)
+}
+
 /// The dials that the strategy called `name` turns; none where there is no such strategy.
 pub fn preset(name: &str) -> &'static [(&'static str, &'static str)] {
-    STRATEGIES.iter().find(|entry| entry.name == name).map_or(&[], |entry| entry.preset)
+    strategies().find(|entry| entry.name == name).map_or(&[], |entry| entry.preset)
 }
 
 /// The strategy that `config` asks for, if all that it asks for can be done on `parts` parts.
 pub fn check(config: &RunConfig, parts: u32) -> Result<&'static Entry> {
-    config.check_name("strategy.name", &STRATEGIES.iter().map(|entry| entry.name).collect::<Vec<_>>())?;
-    config.check_name("model.name", &model::MODELS.iter().map(|entry| entry.name).collect::<Vec<_>>())?;
+    config.check_name("strategy.name", &TABLE.names())?;
+    config.check_name("model.name", &model::models().map(|entry| entry.name).collect::<Vec<_>>())?;
     let codecs: Vec<_> = CODECS.iter().map(|codec| codec.name).collect();
     config.check_name("exchange.codec", &codecs)?;
     config.check_name("agree.method", &["sum-gradients", "average-models"])?;
@@ -217,7 +245,7 @@ fn refuse_edges(config: &RunConfig, entry: &Entry) -> Result<()> {
     let (name, model) = (entry.name, &config.model.name);
     let message =
         format!("expected a model that does not read edges with strategy `{name}`, found `{model}`");
-    let able = STRATEGIES.iter().filter(|other| other.behavior.edge_values);
+    let able = strategies().filter(|other| other.behavior.edge_values);
     let able: Vec<String> = able.map(|other| format!("`{}`", other.name)).collect();
     Err(Error::config(config.place("model.name"), "model.name", message)
         .with_hint(format!("strategies whose layers see types and attributes of edges: {}", able.join(", "))))
@@ -226,13 +254,13 @@ fn refuse_edges(config: &RunConfig, entry: &Entry) -> Result<()> {
 /// Refuses settings that only other strategies read: they would change nothing.
 fn refuse_unread(config: &RunConfig, entry: &Entry) -> Result<()> {
     let usual = RunConfig::default();
-    let unread = STRATEGIES.iter().flat_map(|other| other.reads).filter(|key| !entry.reads.contains(key));
+    let unread = strategies().flat_map(|other| other.reads).filter(|key| !entry.reads.contains(key));
     for key in unread {
         let (found, expected) = (config.show(key), usual.show(key));
         if found != expected {
             let [found, expected] = [found, expected].map(Option::unwrap_or_default);
             let message = format!("expected {expected} with strategy `{}`, found {found}", entry.name);
-            let readers = STRATEGIES.iter().filter(|other| other.reads.contains(key));
+            let readers = strategies().filter(|other| other.reads.contains(key));
             let readers: Vec<String> = readers.map(|reader| format!("`{}`", reader.name)).collect();
             return Err(Error::config(config.place(key), *key, message)
                 .with_hint(format!("strategies that read it: {}", readers.join(", "))));
@@ -243,9 +271,5 @@ fn refuse_unread(config: &RunConfig, entry: &Entry) -> Result<()> {
 
 /// The strategy called `name`.
 pub fn find(name: &str) -> Result<&'static Entry> {
-    STRATEGIES.iter().find(|entry| entry.name == name).ok_or_else(|| Error::Unknown {
-        kind: "strategy",
-        name: name.to_owned(),
-        known: STRATEGIES.iter().map(|entry| entry.name).collect(),
-    })
+    Ok(TABLE.find(name)?)
 }

@@ -19,14 +19,14 @@ use archipelago_graph::sample;
 use std::rc::Rc;
 
 /// Refuses fan-outs that do not fit the model, and samplers that nobody knows.
-pub(super) fn check(config: &RunConfig) -> Result<()> {
+pub fn check(config: &RunConfig) -> Result<()> {
     let (fanouts, layers) = (config.train.fanouts.len(), config.model.layers);
     if fanouts != layers {
         let message = format!("expected one fan-out per layer ({layers}), found {fanouts}");
         return Err(Error::config(config.place("train.fanouts"), "train.fanouts", message)
             .with_hint("fan-outs count from the targets outward; -1 takes all neighbours"));
     }
-    let samplers: Vec<_> = sample::SAMPLERS.iter().map(|entry| entry.name).collect();
+    let samplers: Vec<_> = sample::samplers().map(|entry| entry.name).collect();
     let decoders: Vec<_> = DECODERS.iter().map(|entry| entry.name).collect();
     let negatives: Vec<_> = negative::NEGATIVES.iter().map(|entry| entry.name).collect();
     config.check_name("train.sampler", &samplers)?;
@@ -35,7 +35,7 @@ pub(super) fn check(config: &RunConfig) -> Result<()> {
 }
 
 /// What strategies do differently in a step on a batch of a rank's own.
-pub(super) trait Rules {
+pub trait Rules {
     /// How often the loss of each target counts; once where nothing is said.
     fn weights(&mut self, _prepared: &Prepared) -> Option<Vec<f32>> {
         None
@@ -48,18 +48,19 @@ pub(super) trait Rules {
 }
 
 /// Gradients are summed as they are.
-pub(super) struct Summed;
+pub struct Summed;
 
 impl Rules for Summed {}
 
 /// One rank's batches, and the step that is made of each.
-pub(super) struct OwnBatch {
+pub struct OwnBatch {
     batches: Batches,
     /// Among whom edges and features are asked for.
     comm: Rc<Comm>,
 }
 
 impl OwnBatch {
+    /// Batches of this rank's share of the training nodes (or links). All ranks agree on shares together.
     pub fn new(worker: &Worker) -> Result<Self> {
         let batches = Batches::agree(worker, operators(worker)?)?;
         Ok(Self { batches, comm: Rc::clone(&worker.comm) })

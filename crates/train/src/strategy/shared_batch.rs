@@ -1,6 +1,6 @@
 //! What the strategies share in which all ranks compute one batch together, layer by layer, and gradients are summed.
 
-use super::{EpochOutcome, STRATEGIES, Strategy};
+use super::{EpochOutcome, Strategy, strategies};
 use crate::boundary::{Boundary, Memory};
 use crate::home::Home;
 use crate::model::Pass;
@@ -12,11 +12,11 @@ use archipelago_comm::Phase;
 use std::sync::Arc;
 
 /// Refuses what belongs to batches: embeddings are pulled before a step and pushed after it, and so are links.
-pub(super) fn check(config: &RunConfig, _: u32) -> Result<()> {
+pub fn check(config: &RunConfig, _: u32) -> Result<()> {
     let name = &config.strategy.name;
     let refused = |key: &str, message: String| {
         let own = |entry: &&super::Entry| !entry.behavior.global_batch && !entry.behavior.isolated;
-        let able = STRATEGIES.iter().filter(own);
+        let able = strategies().filter(own);
         let able: Vec<String> = able.map(|entry| format!("`{}`", entry.name)).collect();
         let hint = format!("strategies that can: {}", able.join(", "));
         Err(Error::config(config.place(key), key, message).with_hint(hint))
@@ -31,7 +31,7 @@ pub(super) fn check(config: &RunConfig, _: u32) -> Result<()> {
 }
 
 /// One rank's share of every step, and what carries rows to and from the others.
-pub(super) struct SharedBatch<B> {
+pub struct SharedBatch<B> {
     /// What crosses part borders.
     pub boundary: B,
     labels: TargetLabels,
@@ -42,9 +42,12 @@ pub(super) struct SharedBatch<B> {
 
 /// Where a step stands: epoch and step in the run, from 1, and round in the epoch, from 0.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Moment {
+pub struct Moment {
+    /// Counted from 1.
     pub epoch: u64,
+    /// Updates of the run, this one included.
     pub step: u64,
+    /// Steps of the epoch before this one.
     pub round: u64,
 }
 

@@ -104,7 +104,7 @@ pub fn communities(nodes: u64, edges: u64, classes: usize) -> Dataset {
 }
 
 /// The graph of reference models, if it is on this machine.
-pub fn reference_graph(multi: bool) -> Option<Dataset> {
+pub fn reference_graph(multi: bool, typed: bool) -> Option<Dataset> {
     let graph = reference::open("g_medium")?;
     let nodes = graph.f64("num_nodes")[0] as u64;
     let ends = graph.f64("edge_index");
@@ -112,7 +112,12 @@ pub fn reference_graph(multi: bool) -> Option<Dataset> {
     let (sources, targets) = ends.split_at(ends.len() / 2);
     let attributes = graph.f32("edge_attr");
     let attribute_width = attributes.len() / sources.len();
-    let edges = EdgeChunk { sources: id(sources), targets: id(targets), attributes, ..EdgeChunk::default() };
+    let ends = sources.iter().zip(targets).enumerate();
+    let types = ends.map(|(at, (source, target))| (3 * *source as u32 + 5 * *target as u32 + at as u32) % 4);
+    let types: Vec<u32> = if typed { types.collect() } else { Vec::new() };
+    let kinds = if typed { 4 } else { 0 };
+    let edges =
+        EdgeChunk { sources: id(sources), targets: id(targets), types, attributes, ..EdgeChunk::default() };
     let labels = match multi {
         true => Labels::Multi {
             classes: 6,
@@ -130,7 +135,7 @@ pub fn reference_graph(multi: bool) -> Option<Dataset> {
         nodes,
         undirected: false,
         edges: Box::new(MemoryEdges::new(edges, attribute_width)),
-        edge_columns: EdgeColumns { attribute_width, ..EdgeColumns::default() },
+        edge_columns: EdgeColumns { attribute_width, types: kinds, ..EdgeColumns::default() },
         features: Features::Dense { width: x.len() / nodes as usize, values: x.into() },
         labels,
         splits: Splits { train, valid: Vec::new(), test: Vec::new() },

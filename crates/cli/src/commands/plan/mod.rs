@@ -97,7 +97,7 @@ impl Args {
         let name = self.model.as_ref().map(|name| format!("model.name={name}"));
         let sets: Vec<String> = self.sets.iter().cloned().chain(path).chain(name).collect();
         let config = RunConfig::from_sources(self.file.as_deref(), &sets)?;
-        config.check_name("model.name", &model::MODELS.iter().map(|entry| entry.name).collect::<Vec<_>>())?;
+        config.check_name("model.name", &model::models().map(|entry| entry.name).collect::<Vec<_>>())?;
         if config.train.task == Task::Link {
             let message = "expected `train.task` = `node`, found `link`: plans are of node prediction so far";
             return Err(Error::usage(message).into());
@@ -164,9 +164,12 @@ fn plan(args: &Args, config: &RunConfig, rates: &Rates) -> anyhow::Result<report
     };
     super::team::enough_parts(cluster.workers as usize, facts.parts as usize)?;
     let question = Question { facts: &facts, config, cluster: &cluster, rates };
-    let forecasts = match args.strategies.is_empty() {
-        true => question.all()?,
-        false => args.strategies.iter().map(|name| question.named(name)).collect::<Result<_, _>>()?,
+    let (forecasts, unplanned) = match args.strategies.is_empty() {
+        true => (question.all()?, question.unplanned()),
+        false => {
+            let named = args.strategies.iter().map(|name| question.named(name));
+            (named.collect::<Result<_, _>>()?, Vec::new())
+        }
     };
-    Ok(report::Plan { model: config.model.name.clone(), facts, cluster, forecasts })
+    Ok(report::Plan { model: config.model.name.clone(), facts, cluster, forecasts, unplanned })
 }

@@ -16,12 +16,15 @@ pub struct Plan {
     pub cluster: Cluster,
     /// What every strategy costs.
     pub forecasts: Vec<Forecast>,
+    /// Strategies whose cost is not known: those that the program added.
+    pub unplanned: Vec<&'static str>,
 }
 
 /// For people.
 pub fn text(plan: &Plan) -> String {
     let mut texts = vec![heading(plan), table(plan), verdict(plan)];
     texts.extend(refusals(plan));
+    texts.extend(unplanned(plan));
     texts.push(evaluation(plan));
     texts.extend(assumptions(plan));
     texts.join("\n\n")
@@ -145,6 +148,11 @@ fn refusals(plan: &Plan) -> Option<String> {
     (!lines.is_empty()).then(|| format!("cannot run here:\n{}", lines.join("\n")))
 }
 
+fn unplanned(plan: &Plan) -> Option<String> {
+    let names = || plan.unplanned.join(", ");
+    (!plan.unplanned.is_empty()).then(|| format!("not planned, as what they cost is not known: {}", names()))
+}
+
 fn evaluation(plan: &Plan) -> String {
     let found = plan.forecasts.first().map(|forecast| forecast.evaluation).unwrap_or_default();
     format!(
@@ -183,6 +191,7 @@ pub fn json(rates: &Rates, calibrated: Option<&Calibrated>, plan: Option<&Plan>)
         });
         value["cluster"] = json!(plan.cluster);
         value["strategies"] = json!(plan.forecasts);
+        value["unplanned"] = json!(plan.unplanned);
         value["recommended"] = json!(recommended(&plan.forecasts).map(|best| &best.strategy));
     }
     value
