@@ -13,14 +13,14 @@ use crate::{Result, embedding, evaluate_turns};
 use archipelago_comm::{Kind, Phase};
 use archipelago_graph::Part;
 use archipelago_graph::store::PartLabels;
-use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::PoisonError;
 use std::time::Instant;
 
 /// Runs the model on all nodes with the weights as they are. Row `i` of the outcome is the part's row `order[i]`.
 pub fn forward_all(worker: &mut Worker, keep_embeddings: bool) -> Result<Outcome> {
     worker.comm.enter(Phase::new("evaluate"));
-    let mut boundary = Exact::new(Rc::clone(&worker.comm), worker.config.exchange.overlap)?;
+    let mut boundary = Exact::new(Arc::clone(&worker.comm), worker.config.exchange.overlap)?;
     worker.tape.begin_evaluation();
     let input = embedding::all_input(worker);
     // What follows from the features alone is of no use where input rows change.

@@ -200,7 +200,7 @@ fn batch_activations(worker: &Worker) -> u64 {
 }
 
 /// Rows of a step that draws its batch.
-fn step_activations(worker: &Worker) -> u64 {
+pub fn step_activations(worker: &Worker) -> u64 {
     widths(worker).step_activations(&batch_rows(worker)) as u64
 }
 

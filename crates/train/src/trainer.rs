@@ -23,7 +23,6 @@ use archipelago_graph::store::Manifest;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -330,7 +329,7 @@ impl<'a> Session<'a> {
         let embeddings = embedding::keep(&self.worker)?;
         // Only a run that is not over goes on from here.
         let remembers = slot == Slot::Last && self.goes_on(self.epoch);
-        let comm = Rc::clone(&self.worker.comm);
+        let comm = Arc::clone(&self.worker.comm);
         if comm.rank() > 0 {
             return if remembers {
                 Memory::hand_over(&comm, || self.memory(), |_, _| Ok(()))

@@ -24,19 +24,18 @@ use archipelago_graph::dataset::EdgeColumns;
 use archipelago_graph::store::PartLabels;
 use archipelago_graph::{Part, PartId, Store};
 use std::path::Path;
-use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
 /// One rank: its part of the graph, its copy of the model, and its voice among the others.
 pub struct Worker {
     /// Its voice.
-    pub comm: Rc<Comm>,
+    pub comm: Arc<Comm>,
     /// Its part.
     pub part: Arc<Part>,
     /// What the user asked for.
     pub config: Arc<RunConfig>,
     /// The model.
-    pub model: Model,
+    pub model: Arc<Model>,
     /// Weights, buffers, and the memory of a step.
     pub tape: Tape,
     /// How weights move.
@@ -101,7 +100,7 @@ impl Worker {
         behavior: Behavior,
         folder: &Path,
     ) -> Result<Self> {
-        let comm = Rc::new(comm);
+        let comm = Arc::new(comm);
         if !behavior.isolated {
             let id = PartId(comm.rank() as u32);
             store.verify_part(id)?;
@@ -125,7 +124,7 @@ impl Worker {
 
     /// Sets one rank up: agrees with the others on a plan, loads features, draws the weights.
     pub fn new(
-        comm: Rc<Comm>,
+        comm: Arc<Comm>,
         part: Arc<Part>,
         config: Arc<RunConfig>,
         pool: Pool,
@@ -177,7 +176,7 @@ impl Worker {
 
     /// Sets up a rank whose parts take turns: it holds none of them, `part` only tells what all have alike.
     fn in_turns(
-        comm: Rc<Comm>,
+        comm: Arc<Comm>,
         part: Arc<Part>,
         config: Arc<RunConfig>,
         pool: Pool,
@@ -201,7 +200,7 @@ impl Worker {
 
     /// A rank with this model on this ground.
     fn on_ground(
-        comm: Rc<Comm>,
+        comm: Arc<Comm>,
         part: Arc<Part>,
         config: Arc<RunConfig>,
         pool: Pool,
@@ -234,7 +233,7 @@ impl Worker {
             comm,
             part,
             config,
-            model,
+            model: Arc::new(model),
         })
     }
 

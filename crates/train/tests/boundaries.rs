@@ -22,7 +22,6 @@ use common::{
     Limit, TempStore, after_steps, all_models, assert_resumes, communities, config, cut, cut_as, gradients,
     on_ranks, relative_difference, resumed, train,
 };
-use std::rc::Rc;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
@@ -493,7 +492,7 @@ struct FixedHistory {
 impl FixedHistory {
     /// The history is that of a full pass with the weights as they are.
     fn new(worker: &mut Worker) -> Result<Self> {
-        let mut boundary = Moving::new(Exact::new(Rc::clone(&worker.comm), true)?, &worker.config, 0);
+        let mut boundary = Moving::new(Exact::new(Arc::clone(&worker.comm), true)?, &worker.config, 0);
         let chunks = Chunks::new(3, worker.part.starts().last().copied().unwrap_or(0), 1, 1);
         let loops = worker.model.keeps_transformed() && worker.config.model.self_loops;
         let thinned = |layout: &Arc<Layout>| {

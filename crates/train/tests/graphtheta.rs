@@ -169,6 +169,59 @@ fn oracle_8_threads_change_no_bit_and_oracle_9_nor_does_an_interruption() {
 }
 
 #[test]
+fn batches_under_way_that_make_one_step_together_are_one_batch() {
+    let mut dataset = communities(300, 2400, 5);
+    let cut = cut(&mut dataset, 3, "random");
+    for model in all_models().filter(|model| !model.iter().any(|set| set.contains("norm=batch"))) {
+        let plain: &[&str] = &[
+            "model.dropout=0.0",
+            "model.attention_dropout=0.0",
+            "model.input_dropout=0.0",
+            "train.optimizer=sgd",
+        ];
+        let global = settings(&[&["train.batch=global"], model, plain]);
+        for placement in PLACEMENTS {
+            let together = settings(&[
+                &["train.batch=mini", "train.batch_size=9", "agree.in_flight=32", placement],
+                model,
+                plain,
+            ]);
+            assert_equal(&format!("{model:?}, {placement}"), (&cut.store, &global), (&cut.store, &together));
+        }
+    }
+}
+
+#[test]
+fn versions_of_weights_are_the_same_in_every_run() {
+    let mut dataset = communities(400, 4000, 4);
+    let cut = cut(&mut dataset, 3, "random");
+    let small: &[&str] = &["train.batch=mini", "train.batch_size=10", "train.epochs=4", "model.name=gat"];
+    let one_by_one = train(&cut.store, &settings(&[small])).weights_sha256;
+    for updates in ["agree.updates=sync", "agree.updates=async"] {
+        let run = |threads: &str| {
+            train(&cut.store, &config(&[COMMON, small, &["agree.in_flight=3", updates, threads]].concat()))
+        };
+        let first = run("train.threads=1");
+        assert_eq!(run("train.threads=3").weights_sha256, first.weights_sha256, "{updates}");
+        assert_ne!(first.weights_sha256, one_by_one, "{updates}: batches began with the newest weights");
+        let longer = settings(&[small, &["agree.in_flight=3", updates, "train.epochs=6"]]);
+        assert_resumes(&cut.store, &longer, 3, updates);
+    }
+}
+
+#[test]
+fn what_cannot_be_under_way_is_refused() {
+    let refused = |sets: &[&str]| {
+        let config = settings(&[sets, &["agree.in_flight=2"]]);
+        archipelago_train::strategy::check(&config, 2).err().map(|error| error.to_string()).unwrap()
+    };
+    assert!(refused(&["train.batch=global"]).contains("expected 1 with global batches, found 2"));
+    assert!(
+        refused(&["train.batch=mini", "model.norm=batch"]).contains("expected 1 with batch norm, found 2")
+    );
+}
+
+#[test]
 fn every_method_finds_clusters_and_learns_from_them() {
     let mut dataset = communities(600, 6000, 4);
     let cut = cut(&mut dataset, 2, "random");

@@ -13,7 +13,6 @@ use archipelago_train::metric::Metric;
 use archipelago_train::run::RunConfig;
 use common::{communities, config, cut, on_ranks, train};
 use std::collections::BTreeSet;
-use std::rc::Rc;
 use std::sync::Arc;
 
 const LINKS: &[&str] = &[
@@ -48,7 +47,7 @@ fn passed_and_predicted(store: &Store, config: &Arc<RunConfig>) -> Vec<Batch> {
     let ranks = on_ranks(store, config, |worker, _| {
         let batches = Batches::agree(worker, Operators::of(&worker.config)?)?;
         let mut found = Vec::new();
-        batches.epoch(&Rc::clone(&worker.comm), 1, &mut Ahead(2), |prepared| {
+        batches.epoch(&Arc::clone(&worker.comm), 1, &mut Ahead(2), |prepared| {
             let mut passed = BTreeSet::new();
             for layout in &prepared.layouts {
                 for target in 0..layout.block.targets {

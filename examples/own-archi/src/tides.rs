@@ -13,7 +13,6 @@ use archipelago::train::strategy::shared_batch::{self, Moment, SharedBatch};
 use archipelago::train::strategy::{Behavior, Entry, EpochOutcome, Strategy};
 use archipelago::train::view::{Layout, Scales, Thinning};
 use archipelago::train::worker::Worker;
-use std::rc::Rc;
 use std::sync::Arc;
 
 /// The table line of this strategy.
@@ -26,7 +25,7 @@ pub const ENTRY: Entry = Entry {
     reads: &["exchange.stale_epochs"],
     check: shared_batch::check,
     build: |worker| {
-        let boundary = Exact::of(&worker.config, Rc::clone(&worker.comm))?;
+        let boundary = Exact::of(&worker.config, Arc::clone(&worker.comm))?;
         Ok(Box::new(Tides { batch: SharedBatch::new(worker, boundary), ebb: at_ebb(worker) }))
     },
 };

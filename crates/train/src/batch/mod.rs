@@ -41,7 +41,6 @@ use negative::NodeSpace;
 use operators::Operators;
 use rows::RowForm;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -266,7 +265,7 @@ impl Batches {
     /// Draws the batches of an epoch on a thread of their own while `train` works on earlier ones.
     pub fn epoch(
         &self,
-        comm: &Rc<Comm>,
+        comm: &Arc<Comm>,
         epoch: u64,
         launcher: &mut dyn Launcher,
         train: impl FnMut(Prepared) -> Result<()>,

@@ -10,7 +10,7 @@ use crate::Result;
 use crate::run::RunConfig;
 use crate::view::Layout;
 use archipelago_comm::{Comm, Tag};
-use std::rc::Rc;
+use std::sync::Arc;
 
 /// The stream of tags that rows travel on.
 pub(super) const ROWS: Tag = Tag::new(1);
@@ -28,17 +28,23 @@ pub struct Exact {
 
 impl Exact {
     /// Exchanges every bit over `comm`; rank `r` owns part `r`. With `overlap`, local work goes on meanwhile.
-    pub fn new(comm: Rc<Comm>, overlap: bool) -> Result<Self> {
+    pub fn new(comm: Arc<Comm>, overlap: bool) -> Result<Self> {
         Self::with_codec(comm, "f32", 0, overlap)
     }
 
     /// Exchanges as `config` says.
-    pub fn of(config: &RunConfig, comm: Rc<Comm>) -> Result<Self> {
+    pub fn of(config: &RunConfig, comm: Arc<Comm>) -> Result<Self> {
         Self::with_codec(comm, &config.exchange.codec, config.train.seed, config.exchange.overlap)
     }
 
-    fn with_codec(comm: Rc<Comm>, codec: &str, seed: u64, overlap: bool) -> Result<Self> {
-        let mirrors = Ferry::new(Rc::clone(&comm), MIRRORS, codec, seed)?;
+    /// Speaks in a conversation of its own from now on: that of batch `number`, which others may overtake.
+    pub fn converse(&mut self, number: u64) {
+        self.ferry.speak_on(ROWS.sequence(number));
+        self.mirrors.speak_on(MIRRORS.sequence(number));
+    }
+
+    fn with_codec(comm: Arc<Comm>, codec: &str, seed: u64, overlap: bool) -> Result<Self> {
+        let mirrors = Ferry::new(Arc::clone(&comm), MIRRORS, codec, seed)?;
         Ok(Self { ferry: Ferry::new(comm, ROWS, codec, seed)?, mirrors, overlap, steps: 0 })
     }
 }

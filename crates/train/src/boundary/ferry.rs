@@ -11,12 +11,12 @@ use archipelago_comm::codec::{Codec, Rounding};
 use archipelago_comm::{Comm, Kind, Tag};
 use archipelago_graph::random::{Key, Purpose};
 use std::ops::Range;
-use std::rc::Rc;
+use std::sync::Arc;
 
 /// One rank's way to send and receive rows.
 pub(super) struct Ferry {
     /// Its voice.
-    pub comm: Rc<Comm>,
+    pub comm: Arc<Comm>,
     rows: u64,
     codec: &'static Codec,
     exact: &'static Codec,
@@ -54,10 +54,15 @@ pub(super) fn wanted_by_reader(layout: &Layout) -> impl Iterator<Item = (usize, 
 
 impl Ferry {
     /// Sends on the tags of `stream`, as `codec` writes; `seed` is that of the run.
-    pub fn new(comm: Rc<Comm>, stream: Tag, codec: &str, seed: u64) -> Result<Self> {
+    pub fn new(comm: Arc<Comm>, stream: Tag, codec: &str, seed: u64) -> Result<Self> {
         let seed = Key::new(seed, Purpose::RowRounding);
         let (codec, exact) = (Codec::named(codec)?, Codec::named("f32")?);
         Ok(Self { comm, rows: 0, codec, exact, stream, seed, step: seed, decoded: Vec::new() })
+    }
+
+    /// Sends on the tags of another `stream` from now on.
+    pub fn speak_on(&mut self, stream: Tag) {
+        self.stream = stream;
     }
 
     /// Rounds as in this step from now on.

@@ -14,7 +14,7 @@ use crate::view::Layout;
 use archipelago_comm::{Comm, Tag};
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::rc::Rc;
+use std::sync::Arc;
 
 /// The stream of tags of rows that wait for the next step: evaluations in between use another.
 const LATE: Tag = Tag::new(4);
@@ -46,7 +46,7 @@ const BACKWARD: usize = 1;
 
 impl Late {
     /// Nothing is held yet.
-    pub fn new(config: &RunConfig, comm: Rc<Comm>) -> Result<Self> {
+    pub fn new(config: &RunConfig, comm: Arc<Comm>) -> Result<Self> {
         let exchange = &config.exchange;
         Ok(Self {
             ferry: Ferry::new(comm, LATE, &exchange.codec, config.train.seed)?,

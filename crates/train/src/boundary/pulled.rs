@@ -4,16 +4,16 @@ use super::{Boundary, Crossing};
 use crate::Result;
 use crate::view::Layout;
 use archipelago_comm::{Comm, Kind};
-use std::rc::Rc;
+use std::sync::Arc;
 
 /// The boundary of ranks that compute batches of their own. Their blocks have no halo rows.
 pub struct Pulled {
-    comm: Rc<Comm>,
+    comm: Arc<Comm>,
 }
 
 impl Pulled {
     /// Sums over `comm`.
-    pub fn new(comm: Rc<Comm>) -> Self {
+    pub fn new(comm: Arc<Comm>) -> Self {
         Self { comm }
     }
 }

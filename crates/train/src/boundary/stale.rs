@@ -31,7 +31,6 @@ use crate::tape::{Buffer, Matrix, Values};
 use crate::view::Layout;
 use archipelago_comm::{Comm, Kind};
 use std::collections::BTreeMap;
-use std::rc::Rc;
 use std::sync::Arc;
 
 /// When a block is sent again.
@@ -116,7 +115,7 @@ fn change(now: &[f32], then: &[f32]) -> f64 {
 
 impl Stale {
     /// Skips `what` as `config` says. With whole blocks, ranks first agree on where rows stand in them.
-    pub fn new(config: &RunConfig, comm: Rc<Comm>, skips: Skips, layers: &[Arc<Layout>]) -> Result<Self> {
+    pub fn new(config: &RunConfig, comm: Arc<Comm>, skips: Skips, layers: &[Arc<Layout>]) -> Result<Self> {
         let exchange = &config.exchange;
         let rule = match (skips, exchange.staleness) {
             (Skips::Nothing, _) => Rule::Epochs(0),

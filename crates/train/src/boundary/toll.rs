@@ -26,6 +26,14 @@ impl Toll {
 }
 
 impl Toll {
+    /// Takes in what crossing took elsewhere; gaps are not known there.
+    pub fn add(&mut self, other: &Self) {
+        self.steps += other.steps;
+        self.rows += other.rows;
+        self.sent += other.sent;
+        self.skipped += other.skipped;
+    }
+
     /// How many facts stand before the gaps of the layers.
     pub const COUNTS: usize = 4;
 

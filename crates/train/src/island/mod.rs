@@ -23,7 +23,6 @@ use guests::{Ask, Waiting};
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
 use std::sync::Arc;
 use std::thread;
 
@@ -31,9 +30,9 @@ use std::thread;
 pub struct Islands {
     store: Store,
     /// The voice among all ranks.
-    pub comm: Rc<Comm>,
+    pub comm: Arc<Comm>,
     /// The voice within this rank.
-    pub alone: Rc<Comm>,
+    pub alone: Arc<Comm>,
     /// Which part is where and when.
     pub turns: Turns,
     /// Labelled training nodes of each part.
@@ -75,7 +74,7 @@ pub struct Wish<'a> {
 
 impl Islands {
     /// Sets the parts of this rank up: verifies and counts them. Scratch files go to `folder`.
-    pub fn agree(store: &Store, comm: &Rc<Comm>, config: &RunConfig, folder: &Path) -> Result<Self> {
+    pub fn agree(store: &Store, comm: &Arc<Comm>, config: &RunConfig, folder: &Path) -> Result<Self> {
         let turns = Turns::new(store.parts() as usize, comm.size());
         let mut parts = vec![None; turns.parts()];
         let mut counts = vec![0; turns.parts()];
@@ -98,8 +97,8 @@ impl Islands {
         };
         Ok(Self {
             store: store.clone(),
-            comm: Rc::clone(comm),
-            alone: Rc::new(Comm::alone(deadline)?),
+            comm: Arc::clone(comm),
+            alone: Arc::new(Comm::alone(deadline)?),
             turns,
             targets: counts,
             like,

@@ -15,7 +15,7 @@ pub use sections::{
     Activation, Aggregator, AgreeSection, Backward, BatchKind, Broadcast, Correction, DataSection,
     DecayedLayers, EmbeddingOptimizer, ExchangeSection, Features, HistoryOf, LinkLossKind, LinkMetric,
     ModelSection, Norm, OptimizerKind, OptimizerMemory, OutputSection, OwnBlock, Placement, Refresh,
-    ResidencySection, ScheduleKind, Staleness, StrategySection, SweepEvery, Task, TrainSection,
+    ResidencySection, ScheduleKind, Staleness, StrategySection, SweepEvery, Task, TrainSection, Updates,
 };
 pub use setting::Key;
 

@@ -253,6 +253,16 @@ choice! {
 }
 
 choice! {
+    /// When the batches that are under way move the weights.
+    Updates {
+        /// All together, once all of them are done.
+        Sync = "sync",
+        /// Each by itself, in their order: weights that a batch began with may be `agree.in_flight - 1` steps old.
+        Async = "async",
+    }
+}
+
+choice! {
     /// How much a gradient counts that was made of a part of every neighbourhood.
     Correction {
         /// As much as any.
@@ -549,6 +559,10 @@ section! {
         codec: String = "f32".into(),
         /// Largest norm of a rank's own gradient, over sqrt of the number of ranks, before gradients are summed; 0 for no limit
         clip_local: f64 = 0.0,
+        /// Batches under way at a time, each with the weights that it began with (graphtheta)
+        in_flight: usize = 1,
+        /// Whether batches under way make one step together, or each makes its own (graphtheta)
+        updates: Updates = Updates::Sync,
         /// How much a gradient counts that was made of a part of every neighbourhood (grappa)
         correction: Correction = Correction::None,
         /// Epochs between two averages of models (sdt)

@@ -135,6 +135,12 @@ impl RunConfig {
         vec![
             ("agree.every", self.agree.every > 0, "1 epoch or more"),
             ("train.clusters", self.train.clusters > 0, "1 part or more"),
+            (
+                "train.cluster_count",
+                (1..=u32::MAX as usize).contains(&self.train.cluster_count),
+                "1 cluster or more",
+            ),
+            ("agree.in_flight", (1..=64).contains(&self.agree.in_flight), "1 to 64 batches"),
             ("residency.deficit", share(residency.deficit), "a share from 0 to 1"),
             ("residency.deficit_steps", residency.deficit_steps > 0, "1 step or more"),
         ]

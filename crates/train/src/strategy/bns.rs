@@ -13,7 +13,6 @@ use crate::boundary::{Boundary, Exact};
 use crate::view::{Layout, Scales, Thinning};
 use crate::worker::Worker;
 use archipelago_graph::random::{Key, Purpose};
-use std::rc::Rc;
 use std::sync::Arc;
 
 pub(super) const ENTRY: Entry = Entry {
@@ -25,7 +24,7 @@ pub(super) const ENTRY: Entry = Entry {
     reads: &["exchange.boundary_rate"],
     check,
     build: |worker| {
-        let boundary = Exact::of(&worker.config, Rc::clone(&worker.comm))?;
+        let boundary = Exact::of(&worker.config, Arc::clone(&worker.comm))?;
         Ok(Box::new(Bns(SharedBatch::new(worker, boundary))))
     },
 };

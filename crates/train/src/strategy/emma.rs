@@ -22,7 +22,6 @@ use crate::worker::Worker;
 use crate::{Error, Result};
 use archipelago_comm::Phase;
 use archipelago_graph::sample::Chunks;
-use std::rc::Rc;
 use std::sync::Arc;
 
 pub(super) const ENTRY: Entry = Entry {
@@ -55,7 +54,7 @@ fn check(config: &RunConfig, parts: u32) -> Result<()> {
 
 fn build(worker: &Worker) -> Result<Box<dyn Strategy>> {
     let exchange = &worker.config.exchange;
-    let exact = Exact::of(&worker.config, Rc::clone(&worker.comm))?;
+    let exact = Exact::of(&worker.config, Arc::clone(&worker.comm))?;
     if !exchange.moving {
         return Ok(Box::new(Forgetful(batch(worker, exact)?)));
     }

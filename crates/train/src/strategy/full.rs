@@ -10,7 +10,7 @@
 use super::shared_batch::{SharedBatch, check};
 use super::{Behavior, Entry};
 use crate::boundary::Exact;
-use std::rc::Rc;
+use std::sync::Arc;
 
 pub(super) const ENTRY: Entry = Entry {
     name: "full",
@@ -21,7 +21,7 @@ pub(super) const ENTRY: Entry = Entry {
     reads: &["exchange.placement"],
     check,
     build: |worker| {
-        let boundary = Exact::of(&worker.config, Rc::clone(&worker.comm))?;
+        let boundary = Exact::of(&worker.config, Arc::clone(&worker.comm))?;
         Ok(Box::new(SharedBatch::new(worker, boundary)))
     },
 };

@@ -20,19 +20,23 @@
 //! Messages per step and rank: two per layer and neighbouring rank, requests for rows of each layer, one all-reduce.
 
 mod deal;
+mod lanes;
 
 use super::shared_batch::{self, SharedBatch};
 use super::{Behavior, Entry, EpochOutcome, Strategy};
 use crate::boundary::{Boundary, Exact};
 use crate::index::{Active, Index, Wanted, Within};
-use crate::model::Pass;
+use crate::model::{Model, Pass};
 use crate::run::{BatchKind, Norm, RunConfig};
+use crate::tape::Tape;
 use crate::worker::{TargetLabels, Worker};
 use crate::{Error, Result, feature};
 use archipelago_comm::Phase;
+use archipelago_graph::Part;
 use archipelago_graph::store::CLUSTER_METHODS;
 use deal::{Deal, Dealer};
-use std::rc::Rc;
+use lanes::Lanes;
+use std::sync::Arc;
 
 pub(super) const ENTRY: Entry = Entry {
     name: "graphtheta",
@@ -47,6 +51,8 @@ pub(super) const ENTRY: Entry = Entry {
         "train.cluster_count",
         "train.boundary_hops",
         "exchange.placement",
+        "agree.in_flight",
+        "agree.updates",
     ],
     check,
     build,
@@ -62,57 +68,91 @@ fn check(config: &RunConfig, parts: u32) -> Result<()> {
             "a batch is made of that many clusters; with one batch of all, use `train.batch = \"global\"`",
         ));
     }
+    let (flight, norm) = (config.agree.in_flight, config.model.norm);
+    if flight > 1 && norm == Norm::Batch {
+        let message = format!("expected 1 with batch norm, found {flight}");
+        return Err(Error::config(config.place("agree.in_flight"), "agree.in_flight", message)
+            .with_hint("its running statistics follow one batch after the other; `layer` norm has none"));
+    }
+    if flight > 1 && config.train.batch == BatchKind::Global {
+        let message = format!("expected 1 with global batches, found {flight}");
+        return Err(Error::config(config.place("agree.in_flight"), "agree.in_flight", message)
+            .with_hint("an epoch is one batch; set `train.batch` to \"mini\" or \"cluster\""));
+    }
     Ok(())
 }
 
 fn build(worker: &Worker) -> Result<Box<dyn Strategy>> {
-    let boundary = Exact::of(&worker.config, Rc::clone(&worker.comm))?;
-    match worker.config.train.batch {
-        BatchKind::Global => Ok(Box::new(SharedBatch::new(worker, boundary))),
-        BatchKind::Mini | BatchKind::Cluster => {
-            Ok(Box::new(GraphTheta { dealer: Dealer::agree(worker)?, boundary }))
-        }
+    let boundary = Exact::of(&worker.config, Arc::clone(&worker.comm))?;
+    if worker.config.train.batch == BatchKind::Global {
+        return Ok(Box::new(SharedBatch::new(worker, boundary)));
     }
+    let (dealer, flight) = (Dealer::agree(worker)?, worker.config.agree.in_flight);
+    let lanes = if flight > 1 { Some(Lanes::new(worker, flight)?) } else { None };
+    Ok(Box::new(GraphTheta { dealer, boundary, lanes }))
 }
 
-/// Batches that are views, one after the other.
+/// Batches that are views, one after the other or several at a time.
 struct GraphTheta {
     dealer: Dealer,
     boundary: Exact,
+    lanes: Option<Lanes>,
 }
 
-/// Which batch of which epoch, and how many targets it has on all ranks.
+/// Which batch of which epoch.
 #[derive(Debug, Clone, Copy)]
 struct Moment {
     epoch: u64,
     step: u64,
     batch: usize,
-    targets: u64,
+    /// Its targets on this rank.
+    count: usize,
+    weight: Weight,
+}
+
+/// How much a target counts.
+#[derive(Debug, Clone, Copy)]
+struct Weight {
+    /// In the loss that a step goes down.
+    in_step: f32,
+    /// The share that the loss of the step has in the epoch's mean loss.
+    in_epoch: f64,
+}
+
+impl Weight {
+    /// That of each of `targets` targets that make a step.
+    fn of(worker: &Worker, targets: u64) -> Self {
+        let in_epoch = targets as f64 / worker.all_targets.max(1) as f64;
+        Self { in_step: worker.loss_weight(targets), in_epoch }
+    }
+}
+
+/// What a batch is computed with, besides weights.
+#[derive(Clone, Copy)]
+struct Setting<'a> {
+    model: &'a Model,
+    part: &'a Part,
+    config: &'a RunConfig,
+}
+
+impl Setting<'_> {
+    /// Adds the gradient of a batch to those of the tape's weights; returns this rank's share of the epoch's mean loss.
+    fn learn(&self, tape: &mut Tape, boundary: &mut Exact, active: &Active, now: Moment) -> Result<f64> {
+        let Moment { epoch, step, batch, count, weight } = now;
+        tape.begin_step(self.config.train.seed, epoch as usize, batch);
+        boundary.begin(epoch, step);
+        let rows = feature::rows(self.part, &active.order, self.config.data.features);
+        let input = tape.constant(&rows, active.order.len());
+        let pass = Pass { layouts: &active.layers, input, statics: None, keep_embeddings: false };
+        let scores = self.model.forward(tape, boundary, pass)?.output;
+        let labels = TargetLabels::of(self.part, &active.order[..count]);
+        let loss = tape.loss(scores, labels.goal(), weight.in_step);
+        tape.backward(boundary)?;
+        Ok(loss * weight.in_epoch)
+    }
 }
 
 impl GraphTheta {
-    /// One step; returns this rank's share of the epoch's mean loss.
-    fn step(
-        &mut self,
-        worker: &mut Worker,
-        active: &Active,
-        labels: &TargetLabels,
-        now: Moment,
-    ) -> Result<f64> {
-        let Moment { epoch, step, batch, targets } = now;
-        worker.comm.enter(Phase { epoch: epoch as usize, step: step as usize, layer: 0, what: "step" });
-        worker.tape.begin_step(worker.config.train.seed, epoch as usize, batch);
-        self.boundary.begin(epoch, step);
-        let rows = feature::rows(&worker.part, &active.order, worker.config.data.features);
-        let input = worker.tape.constant(&rows, active.order.len());
-        let pass = Pass { layouts: &active.layers, input, statics: None, keep_embeddings: false };
-        let scores = worker.model.forward(&mut worker.tape, &mut self.boundary, pass)?.output;
-        let loss = worker.tape.loss(scores, labels.goal(), worker.loss_weight(targets));
-        worker.tape.backward(&mut self.boundary)?;
-        worker.update(epoch, step)?;
-        Ok(loss * targets as f64 / worker.all_targets.max(1) as f64)
-    }
-
     /// All batches of an epoch.
     fn batches(
         &mut self,
@@ -124,10 +164,15 @@ impl GraphTheta {
     ) -> Result<EpochOutcome> {
         let mut outcome = EpochOutcome::default();
         for (batch, targets) in deal.batches() {
-            let now = Moment { epoch, step: step + outcome.steps + 1, batch, targets };
+            let weight = Weight::of(worker, targets);
+            let (step, count) = (step + outcome.steps + 1, deal.rows(batch).len());
+            let now = Moment { epoch, step, batch, count, weight };
             let active = view(worker, index, &self.dealer, deal, now)?;
-            let labels = TargetLabels::of(&worker.part, &active.order[..deal.rows(batch).len()]);
-            outcome.loss += self.step(worker, &active, &labels, now)?;
+            let place = Phase { epoch: epoch as usize, step: now.step as usize, layer: 0, what: "step" };
+            worker.comm.enter(place);
+            let setting = Setting { model: &worker.model, part: &worker.part, config: &worker.config };
+            outcome.loss += setting.learn(&mut worker.tape, &mut self.boundary, &active, now)?;
+            worker.update(epoch, now.step)?;
             outcome.steps += 1;
         }
         outcome.toll = self.boundary.toll();
@@ -151,7 +196,12 @@ impl Strategy for GraphTheta {
     fn epoch(&mut self, worker: &mut Worker, epoch: u64, step: u64) -> Result<EpochOutcome> {
         let deal = self.dealer.deal(worker, epoch)?;
         let Some(mut index) = worker.index.take() else { return Ok(EpochOutcome::default()) };
-        let outcome = self.batches(worker, &mut index, &deal, epoch, step);
+        let outcome = match &mut self.lanes {
+            Some(lanes) => lanes.epoch(worker, &deal, epoch, step, |worker, now| {
+                view(worker, &mut index, &self.dealer, &deal, now)
+            }),
+            None => self.batches(worker, &mut index, &deal, epoch, step),
+        };
         worker.index = Some(index);
         outcome
     }
@@ -161,6 +211,7 @@ impl Strategy for GraphTheta {
     }
 
     fn kept_bytes(&self, worker: &Worker) -> u64 {
-        worker.index.as_ref().map_or(0, |index| index.bytes() as u64) + self.dealer.bytes() as u64
+        let lanes = self.lanes.as_ref().map_or(0, |lanes| lanes.bytes(worker));
+        worker.index.as_ref().map_or(0, |index| index.bytes() as u64) + self.dealer.bytes() as u64 + lanes
     }
 }

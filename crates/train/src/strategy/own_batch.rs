@@ -16,7 +16,7 @@ use crate::worker::Worker;
 use crate::{Error, Result, embedding};
 use archipelago_comm::{Comm, Phase};
 use archipelago_graph::sample;
-use std::rc::Rc;
+use std::sync::Arc;
 
 /// Refuses fan-outs that do not fit the model, and samplers that nobody knows.
 pub fn check(config: &RunConfig) -> Result<()> {
@@ -56,21 +56,21 @@ impl Rules for Summed {}
 pub struct OwnBatch {
     batches: Batches,
     /// Among whom edges and features are asked for.
-    comm: Rc<Comm>,
+    comm: Arc<Comm>,
 }
 
 impl OwnBatch {
     /// Batches of this rank's share of the training nodes (or links). All ranks agree on shares together.
     pub fn new(worker: &Worker) -> Result<Self> {
         let batches = Batches::agree(worker, operators(worker)?)?;
-        Ok(Self { batches, comm: Rc::clone(&worker.comm) })
+        Ok(Self { batches, comm: Arc::clone(&worker.comm) })
     }
 
     /// Batches of an island, of which others are asked nothing: `counts` targets are on the islands that make steps
     /// together, of which this is the one at `seat`.
     pub fn on_island(worker: &Worker, isle: &Isle, counts: Vec<usize>, seat: usize) -> Result<Self> {
         let batches = Batches::on_island(worker, isle, Shares::kept(counts), seat, operators(worker)?)?;
-        Ok(Self { batches, comm: Rc::clone(&islands(worker)?.alone) })
+        Ok(Self { batches, comm: Arc::clone(&islands(worker)?.alone) })
     }
 
     /// One epoch; without a launcher each batch is drawn when the last one is done, which only a rank that is alone
@@ -83,7 +83,7 @@ impl OwnBatch {
         launcher: Option<&mut dyn Launcher>,
         rules: &mut dyn Rules,
     ) -> Result<EpochOutcome> {
-        let comm = Rc::clone(&self.comm);
+        let comm = Arc::clone(&self.comm);
         let mut outcome = EpochOutcome::default();
         let train = |prepared: Prepared| {
             outcome.loss += self.step(worker, &prepared, epoch, rules)?;
@@ -112,7 +112,7 @@ impl OwnBatch {
         worker.comm.enter(Phase { epoch: epoch as usize, step, layer: 0, what: "step" });
         worker.tape.begin_step(worker.config.train.seed, epoch as usize, step);
         let input = embedding::step_input(worker, &prepared.input, &prepared.nodes)?;
-        let mut boundary = Pulled::new(Rc::clone(&self.comm));
+        let mut boundary = Pulled::new(Arc::clone(&self.comm));
         let pass = Pass { layouts: &prepared.layouts, input, statics: None, keep_embeddings: false };
         let scores = worker.model.forward(&mut worker.tape, &mut boundary, pass)?.output;
         let count = self.batches.in_step(prepared.step);

@@ -7,7 +7,7 @@
 use super::shared_batch::{SharedBatch, check};
 use super::{Behavior, Entry};
 use crate::boundary::Late;
-use std::rc::Rc;
+use std::sync::Arc;
 
 pub(super) const ENTRY: Entry = Entry {
     name: "pipegcn",
@@ -18,7 +18,7 @@ pub(super) const ENTRY: Entry = Entry {
     reads: &["exchange.smooth_rows", "exchange.smooth_gradients"],
     check,
     build: |worker| {
-        let boundary = Late::new(&worker.config, Rc::clone(&worker.comm))?;
+        let boundary = Late::new(&worker.config, Arc::clone(&worker.comm))?;
         Ok(Box::new(SharedBatch::at_home(worker, boundary)?))
     },
 };

@@ -13,7 +13,7 @@ use crate::boundary::{Skips, Stale};
 use crate::run::{RunConfig, Staleness};
 use crate::worker::Worker;
 use crate::{Error, Result};
-use std::rc::Rc;
+use std::sync::Arc;
 
 /// What all three go by.
 const READS: &[&str] = &[
@@ -71,6 +71,6 @@ fn check_skipg(config: &RunConfig, parts: u32) -> Result<()> {
 }
 
 fn build(worker: &Worker, skips: Skips) -> Result<Box<dyn Strategy>> {
-    let boundary = Stale::new(&worker.config, Rc::clone(&worker.comm), skips, &worker.layers)?;
+    let boundary = Stale::new(&worker.config, Arc::clone(&worker.comm), skips, &worker.layers)?;
     Ok(Box::new(SharedBatch::at_home(worker, boundary)?))
 }

@@ -46,7 +46,7 @@ use std::sync::Arc;
 pub struct Var(usize);
 
 /// What an operation must be able to do afterwards: send the gradient of its output to its inputs.
-pub trait Op: Any {
+pub trait Op: Any + Send {
     /// Reads the gradient of the output, adds to the gradients of the inputs.
     fn backward(&mut self, tape: &mut Tape, boundary: &mut dyn Boundary) -> Result<()>;
 }
