@@ -385,6 +385,15 @@ fn counted(sets: &[&str]) -> ((u64, u64), Loading) {
         sent = (sent.0 + bytes, sent.1 + messages);
         sum.add(&loading);
     }
+    // Seconds are measured, not counted.
+    let sum = Loading {
+        draw_secs: 0.0,
+        fetch_secs: 0.0,
+        sampler_stall_secs: 0.0,
+        trainer_stall_secs: 0.0,
+        queue: 0,
+        ..sum
+    };
     (sent, sum)
 }
 

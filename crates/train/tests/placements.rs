@@ -125,20 +125,28 @@ fn rows_between_targets_and_their_mirrors_are_rounded_as_rows_that_cross_are() {
 #[test]
 fn with_sources_no_row_of_a_source_crosses_but_one_aggregate_for_each_part_that_has_sources_of_a_target() {
     let cut = cut(&mut communities(300, 2400, 5), 4, "random");
-    for (placement, halo_expected) in [("source", false), ("2d", true)] {
-        let config =
-            settings(&["model.name=gcn", "model.layers=3"], &format!("exchange.placement={placement}"));
+    // GCN's first layer is aggregated once, with edges at their targets.
+    let models: [(&[&str], usize); 2] =
+        [(&["model.name=gcn", "model.layers=3"], 1), (&["model.name=gat"], 0)];
+    for ((model, first), (placement, reads)) in models
+        .into_iter()
+        .flat_map(|model| [("source", false), ("2d", true)].map(|placement| (model, placement)))
+    {
+        let config = settings(model, &format!("exchange.placement={placement}"));
         let ranks = on_ranks(&cut.store, &config, |worker, strategy| {
             let sent = strategy.epoch(worker, 1, 0)?.toll.rows;
-            // The first layer is aggregated once, with edges at their targets.
-            let layers = &worker.layers[1..];
+            let layers = &worker.layers[first..];
             let halo: usize = layers.iter().map(|layout| layout.block.halo).sum();
             let mirrors = layers.iter().map(|layout| layout.mirrors.as_ref().unwrap().block.targets);
             Ok((sent, halo as u64, mirrors.sum::<usize>() as u64))
         });
         let [sent, halo, mirrors] =
             [0, 1, 2].map(|at| ranks.iter().map(|r| [r.0, r.1, r.2][at]).sum::<u64>());
-        assert_eq!((sent, halo > 0, mirrors > 0), (2 * (halo + mirrors), halo_expected, true), "{placement}");
+        assert_eq!(
+            (sent, halo > 0, mirrors > 0),
+            (2 * (halo + mirrors), reads, true),
+            "{model:?}, {placement}"
+        );
     }
 }
 

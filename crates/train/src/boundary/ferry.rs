@@ -70,6 +70,11 @@ impl Ferry {
         self.step = self.seed.with(step);
     }
 
+    /// Counts so many rows as sent.
+    pub fn count(&mut self, rows: usize) {
+        self.rows += rows as u64;
+    }
+
     /// Rows sent since the last call.
     pub fn take_rows(&mut self) -> u64 {
         std::mem::take(&mut self.rows)
@@ -151,7 +156,7 @@ impl Ferry {
     ) -> Result<()> {
         let (codec, width) = (self.codec(crossing), crossing.width);
         // What crosses once is no part of a step.
-        self.rows += if crossing.fixed { 0 } else { rows.len() as u64 };
+        self.count(if crossing.fixed { 0 } else { rows.len() });
         let mut frame = self.comm.frame(codec.bytes(rows.len(), width));
         if codec.exact {
             for (slot, (row, _)) in frame.values_mut::<f32>().chunks_exact_mut(width).zip(rows) {

@@ -75,6 +75,8 @@ impl Ferry {
         let Some(ends) = &layout.mirrors else { return Ok(()) };
         let width = relay.width();
         for (peer, of) in stretches(&ends.masters) {
+            // A partial aggregate is a row, however it is written; scores beside rows are not.
+            self.count(if relay.exact && !relay.back { of.len() } else { 0 });
             let mirror = |at: usize| (&mirrors[at * width..][..width], ends.nodes[at]);
             self.send(peer, relay.carried(), relay.back, of.map(mirror))?;
         }
