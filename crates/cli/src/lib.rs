@@ -70,8 +70,7 @@ mod tests {
     #[test]
     fn an_addition_under_a_name_that_is_taken_is_refused_with_both() {
         let gcn = &model::MODELS[0];
-        let twin =
-            model::Entry { name: gcn.name, summary: "mine", paper: "", reads: gcn.reads, build: gcn.build };
+        let twin = model::Entry { name: gcn.name, summary: "mine", ..*gcn };
         let refused = Additions { models: vec![twin], ..Additions::default() }.add();
         let message = refused.err().map(|error| error.to_string()).unwrap_or_default();
         let both = format!("expected one model called `gcn`, found two: `{}` and `mine`", gcn.summary);

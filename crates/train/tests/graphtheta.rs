@@ -1,5 +1,7 @@
 //! GraphTheta: one batch computed by all ranks together, whatever a batch is and whoever holds the edges.
 
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
+
 mod common;
 
 use archipelago_graph::Store;
