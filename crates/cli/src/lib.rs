@@ -2,7 +2,7 @@
 //!
 //! [`run`] is all of `archi`. A program that first gives it [`Additions`] has the same commands, in which its own models,
 //! strategies, samplers and partitioners stand beside the built-in ones: they are listed, suggested, checked, trained with,
-//! resumed and evaluated like those. `docs/extending.md` shows how to write them, `examples/own-parts` is such a program.
+//! resumed and evaluated like those. `docs/extending.md` shows how to write them, `examples/own-archi` is such a program.
 //!
 //! ```no_run
 //! use archipelago::Additions;

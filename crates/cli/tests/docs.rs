@@ -12,8 +12,8 @@ use archipelago_graph::synthetic::GENERATORS;
 use archipelago_train::batch::negative::NEGATIVES;
 use archipelago_train::decoder::DECODERS;
 use archipelago_train::event::{
-    BatchFacts, BytesSent, EpochReport, Evaluation, Event, Exchange, IslandReport, MemoryNeed, Sampling,
-    Started, Summary,
+    BatchFacts, BytesSent, EpochReport, Evaluation, Event, Exchange, IslandReport, MemoryNeed, RankHealth,
+    Sampling, Started, Summary,
 };
 use archipelago_train::metric::Metric;
 use archipelago_train::model::MODELS;
@@ -143,6 +143,7 @@ fn every_event() -> Vec<Event> {
         sampling: Some(Sampling { hit_rate: Some(0.0), reuse_rate: Some(0.0), ..Sampling::default() }),
         exchange: Some(Exchange::default()),
         islands: Some(IslandReport { coverage: Some(0.0), ..IslandReport::default() }),
+        health: vec![RankHealth::default()],
         evaluation: Some(evaluation.clone()),
     };
     vec![

@@ -174,9 +174,25 @@ pub struct EpochReport {
     /// What islands took, where ranks train on islands.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub islands: Option<IslandReport>,
+    /// How each rank is doing; none where there is only one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub health: Vec<RankHealth>,
     /// Scores, in epochs that were evaluated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evaluation: Option<Evaluation>,
+}
+
+/// How a rank is doing: who keeps the others waiting, and who runs out of memory.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct RankHealth {
+    /// The rank.
+    pub rank: u64,
+    /// The process that it lives in.
+    pub process: u64,
+    /// Seconds of the epoch in which it waited for messages of other ranks: least where most work was done.
+    pub waited_secs: f64,
+    /// The most memory that its process has held so far.
+    pub peak_rss_bytes: u64,
 }
 
 /// What islands took in an epoch, on all ranks.
@@ -502,6 +518,7 @@ mod tests {
             sampling: None,
             exchange: None,
             islands: None,
+            health: Vec::new(),
             evaluation: None,
         }))
     }

@@ -175,6 +175,11 @@ fn drawn_batches(worker: &Worker) -> u64 {
     let (rows, part) = (batch_rows(worker), &worker.part);
     let width = crate::feature::width(part);
     let degree = part.edges() / part.owned().max(1);
+    if worker.index.is_some() {
+        let edges = rows[..rows.len().saturating_sub(1)].iter().map(|&rows| rows * degree).sum();
+        let inputs = rows.last().copied().unwrap_or(0);
+        return held::batches(worker.config.agree.in_flight, inputs, width, edges, part.rows()) as u64;
+    }
     let drawn = |(&rows, &fanout): (&usize, &i64)| {
         rows * if fanout < 0 { degree } else { degree.min(fanout as usize) }
     };
@@ -187,7 +192,7 @@ fn drawn_batches(worker: &Worker) -> u64 {
 
 /// The hot rows of other parts that are kept: the budget of `exchange.cache`.
 fn cached_rows(worker: &Worker) -> u64 {
-    if worker.global_batch {
+    if worker.global_batch || worker.index.is_some() {
         return 0;
     }
     let kept = (worker.config.exchange.cache * worker.part.halo().len() as f64).round() as usize;

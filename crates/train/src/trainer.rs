@@ -254,6 +254,7 @@ impl<'a> Session<'a> {
         let sampling = self.sampling(&outcome.loading, secs, cpu_secs)?;
         let islands = self.islands(&outcome.landing)?;
         let exchange = self.exchange(outcome.toll)?;
+        let health = self.health(before)?;
         if !loss.is_finite() {
             return Err(Error::NotFinite { epoch: self.epoch, step: self.step, what: "the loss".into() });
         }
@@ -277,6 +278,7 @@ impl<'a> Session<'a> {
                 sampling,
                 exchange,
                 islands,
+                health,
                 evaluation,
             }))
         });

@@ -5,7 +5,7 @@ use crate::batch::operators::Operators;
 use crate::clusters;
 use crate::embedding::{self, Embeddings};
 use crate::feature;
-use crate::index::{self, Index};
+use crate::index::{self, Index, Placement};
 use crate::island::Islands;
 use crate::links::{self, LinkShares, LinkTask};
 use crate::model::{self, EdgeNeed, Model, ModelShape};
@@ -148,7 +148,10 @@ impl Worker {
         let first = if global_batch { &labelled[..] } else { &[] };
         let wanted = index::Wanted { targets: first, layers, all_hidden_rows, within: None };
         let edges = model::find(&config.model.name)?.edges != EdgeNeed::Nothing;
-        let holding = Holding { placement: config.exchange.placement, edges };
+        // Only steps that ranks compute together find edges elsewhere; evaluation has them with their targets.
+        let placed = global_batch || behavior.views(&config);
+        let placement = if placed { config.exchange.placement } else { Placement::Destination };
+        let holding = Holding { placement, edges };
         let (plan, index) = Plan::agree(&part, &comm, wanted, holding)?;
         let features = match global_batch {
             true => feature::rows(&part, &plan.order, config.data.features),

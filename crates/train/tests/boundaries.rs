@@ -420,15 +420,17 @@ fn lopsided() -> TempStore {
     let mut kept = EdgeChunk::default();
     let mut chunk = EdgeChunk::default();
     while dataset.edges.next_chunk(&mut chunk).unwrap() {
-        for (&source, &target) in chunk.sources.iter().zip(&chunk.targets) {
+        for (at, (&source, &target)) in chunk.sources.iter().zip(&chunk.targets).enumerate() {
             let (from, to) = (part_of(source), part_of(target));
             if from == to || (from > 0 && to > 1) {
                 kept.sources.push(source);
                 kept.targets.push(target);
+                kept.types.push(chunk.types[at]);
+                kept.attributes.extend(&chunk.attributes[2 * at..2 * at + 2]);
             }
         }
     }
-    dataset.edges = Box::new(MemoryEdges::new(kept, 0));
+    dataset.edges = Box::new(MemoryEdges::new(kept, 2));
     dataset.splits.train.retain(|&node| part_of(node) > 0);
     let parts = (0..200).map(part_of).collect();
     cut_as(&mut dataset, &Assignment { parts: 4, part_of: parts }, "file")
@@ -494,7 +496,7 @@ impl FixedHistory {
     fn new(worker: &mut Worker) -> Result<Self> {
         let mut boundary = Moving::new(Exact::new(Arc::clone(&worker.comm), true)?, &worker.config, 0);
         let chunks = Chunks::new(3, worker.part.starts().last().copied().unwrap_or(0), 1, 1);
-        let loops = worker.model.keeps_transformed() && worker.config.model.self_loops;
+        let loops = worker.model.attends_to_own();
         let thinned = |layout: &Arc<Layout>| {
             let stays: Vec<bool> = layout.nodes.iter().map(|&node| chunks.of(node) == 0).collect();
             let scales = Scales::OfAll;

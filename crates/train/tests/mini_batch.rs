@@ -6,7 +6,7 @@
 mod common;
 
 use archipelago_comm::Kind;
-use archipelago_graph::dataset::{EdgeChunk, Features, MemoryEdges};
+use archipelago_graph::dataset::{EdgeChunk, EdgeColumns, Features, MemoryEdges};
 use archipelago_graph::partition::Assignment;
 use archipelago_graph::random::{Key, Purpose};
 use archipelago_graph::sample::{Drawn, Hop, Lists, SAMPLERS, Sampler, Scratch};
@@ -130,7 +130,7 @@ fn with_weights(mut dataset: Dataset) -> Dataset {
     };
     all.weights = all.sources.iter().zip(&all.targets).map(weight).collect();
     dataset.edges = Box::new(MemoryEdges::new(all, 0));
-    dataset.edge_columns.weighted = true;
+    dataset.edge_columns = EdgeColumns { weighted: true, ..EdgeColumns::default() };
     dataset
 }
 

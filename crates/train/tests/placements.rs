@@ -5,13 +5,13 @@
 mod common;
 
 use archipelago_graph::Dataset;
-use archipelago_graph::dataset::{EdgeChunk, EdgeColumns, MemoryEdges};
+use archipelago_graph::dataset::{EdgeChunk, MemoryEdges};
 use archipelago_train::parameters::Parameters;
 use archipelago_train::run::RunConfig;
 use archipelago_train::strategy::{self, STRATEGIES};
 use common::{
-    MODELS, TempStore, after_steps, assert_resumes, communities, config, cut, cut_as, gradients, odd_cases,
-    on_ranks, relative_difference, train,
+    MODELS, TempStore, after_steps, all_models, assert_resumes, communities, config, cut, cut_as, gradients,
+    odd_cases, on_ranks, relative_difference, train,
 };
 use std::sync::Arc;
 
@@ -31,10 +31,12 @@ fn weighted() -> Dataset {
     while dataset.edges.next_chunk(&mut chunk).unwrap() {
         all.sources.extend(&chunk.sources);
         all.targets.extend(&chunk.targets);
+        all.types.extend(&chunk.types);
+        all.attributes.extend(&chunk.attributes);
     }
     all.weights = (0..all.sources.len()).map(|edge| 0.25 + (edge * 7 % 11) as f32 / 8.0).collect();
-    dataset.edges = Box::new(MemoryEdges::new(all, 0));
-    dataset.edge_columns = EdgeColumns { weighted: true, ..EdgeColumns::default() };
+    dataset.edges = Box::new(MemoryEdges::new(all, dataset.edge_columns.attribute_width));
+    dataset.edge_columns.weighted = true;
     dataset
 }
 
@@ -60,7 +62,7 @@ fn oracle_1_a_step_on_p_parts_equals_a_step_on_one_whoever_holds_the_edges() {
         let one = cut(&mut dataset, 1, "random");
         let cuts = [(2, "random"), (3, "hash"), (4, "random"), (6, "hash"), (7, "hash")];
         let cuts = cuts.map(|(parts, method)| (parts, cut(&mut dataset, parts, method)));
-        for (model, placement) in MODELS.iter().flat_map(|model| PLACEMENTS.iter().map(move |p| (model, p))) {
+        for (model, placement) in all_models().flat_map(|model| PLACEMENTS.iter().map(move |p| (model, p))) {
             // Adam's first step divides a gradient by itself: where one is nearly zero, rounding decides on its sign.
             let config = settings(&[*model, &["train.optimizer=sgd"]].concat(), placement);
             for (parts, many) in &cuts {
@@ -89,7 +91,7 @@ fn oracle_1_holds_for_graphs_and_parts_that_are_easily_forgotten() {
 #[test]
 fn oracle_8_fixed_parts_give_the_same_bits_for_any_number_of_threads() {
     let cut = cut(&mut weighted(), 4, "random");
-    for (model, placement) in MODELS.iter().flat_map(|model| PLACEMENTS.iter().map(move |p| (model, p))) {
+    for (model, placement) in all_models().flat_map(|model| PLACEMENTS.iter().map(move |p| (model, p))) {
         let digest = |threads: &str| {
             let config = config(&[COMMON, model, &[placement, threads]].concat());
             train(&cut.store, &config).weights_sha256
@@ -110,7 +112,7 @@ fn oracle_9_an_interrupted_and_resumed_run_ends_in_the_same_bits() {
 #[test]
 fn rows_between_targets_and_their_mirrors_are_rounded_as_rows_that_cross_are() {
     let cut = cut(&mut communities(400, 4000, 5), 4, "random");
-    for (model, placement) in MODELS.iter().flat_map(|model| PLACEMENTS.iter().map(move |p| (model, p))) {
+    for (model, placement) in all_models().flat_map(|model| PLACEMENTS.iter().map(move |p| (model, p))) {
         let score = |codec: &str| {
             let epochs = &["train.epochs=30", "train.eval_every=30", placement, codec];
             train(&cut.store, &config(&[COMMON, model, epochs].concat()))

@@ -107,11 +107,10 @@ impl Question<'_> {
 
     /// What the strategy called `name` will cost.
     pub fn named(&self, name: &str) -> Result<Forecast> {
-        let entry = strategy::find(name)?;
         let config = self.config.with_strategy(name);
         let parts = self.facts.parts;
         let shape = Shape::of(name, &config, parts).ok_or_else(|| not_known(name))?;
-        let refused = (entry.check)(&config, parts).err().map(|error| {
+        let refused = strategy::check(&config, parts).err().map(|error| {
             let text = error.to_string();
             text.split("\n\n").next().unwrap_or_default().to_owned()
         });

@@ -174,8 +174,9 @@ fn moving(config: &RunConfig, chunks: usize) -> Crossing {
         HistoryOf::Narrowest => Order::Split,
     };
     // A first layer that attends is chunked like the others.
-    let attends = model::find(&config.model.name)
-        .is_ok_and(|entry| (entry.reads)(model::Aggregator::Mean) == model::Reads::Transformed);
+    let attends = model::find(&config.model.name).is_ok_and(|entry| {
+        matches!((entry.reads)(model::Aggregator::Mean), model::Reads::Transformed | model::Reads::Attended)
+    });
     let halo = 1.0 / chunks as f64;
     Crossing { halo, refreshes, order, home: !attends, keeps: exchange.moving, ..EXACT }
 }

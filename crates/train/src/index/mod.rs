@@ -13,7 +13,7 @@ mod batch;
 pub use crate::run::Placement;
 pub use batch::{Active, Wanted, Within};
 
-use crate::Result;
+use crate::{Error, Result};
 use archipelago_comm::Comm;
 use archipelago_graph::Part;
 use archipelago_graph::array::Array;
@@ -63,6 +63,9 @@ impl Index {
     /// weights is part of the layers.
     pub fn agree(part: &Part, comm: &Comm, placement: Placement, edges: bool) -> Result<Self> {
         let Held { lists, halo, mirrors } = Held::agree(part, comm, placement, edges)?;
+        if edges && u32::try_from(lists.sources.len()).is_err() {
+            return Err(too_many_edges(lists.sources.len()));
+        }
         let halo = Remote::agree(comm, halo)?;
         let degrees: Vec<f32> = (0..part.owned()).map(|row| part.weighted_degree(row)).collect();
         let mirrors = mirrors.map(|rows| Mirrored::agree(comm, rows, part.original())).transpose()?;
@@ -139,16 +142,23 @@ impl Index {
         Ok(())
     }
 
-    /// Weighted in-degree of every row among nodes that are `inside`; one entry per row, as in what is returned.
+    /// Weighted in-degree of every row that is `inside` among such rows, 0 of others; one entry per row, as in what is
+    /// returned.
     pub fn degrees_within(&self, comm: &Comm, inside: &[bool]) -> Result<Vec<f32>> {
         let (sources, weights) = (&self.lists.sources[..], self.lists.weights.as_deref());
         let of_list = |list: usize| -> f32 {
             let kept = self.lists.range(list).filter(|&edge| inside[sources[edge] as usize]);
             kept.map(|edge| weights.map_or(1.0, |weights| weights[edge])).sum()
         };
-        let mut degrees: Vec<f32> = (0..self.owned).map(of_list).collect();
+        // Those of nodes outside are read by nobody.
+        let of_row = |row: usize| if inside[row] { of_list(row) } else { 0.0 };
+        let mut degrees: Vec<f32> = (0..self.owned).map(of_row).collect();
         if let Some(mirrors) = &self.mirrors {
-            let partial: Vec<f32> = (0..mirrors.remote.len()).map(|at| of_list(self.owned + at)).collect();
+            let own: Vec<u8> = inside[..self.owned].iter().map(|&inside| u8::from(inside)).collect();
+            let of_mirrors = mirrors.remote.values(comm, &own)?;
+            let of_mirror =
+                |(at, &inside): (usize, &u8)| if inside > 0 { of_list(self.owned + at) } else { 0.0 };
+            let partial: Vec<f32> = of_mirrors.iter().enumerate().map(of_mirror).collect();
             mirrors.remote.return_values(comm, &partial, |row, more| degrees[row] += more)?;
         }
         self.spread(comm, degrees)
@@ -192,6 +202,13 @@ impl Mirrored {
         }
         Ok(Self { originals: remote.values(comm, originals)?, remote, offsets, copies })
     }
+}
+
+/// Places of edges are numbers of 32 bits.
+fn too_many_edges(found: usize) -> Error {
+    let message =
+        format!("expected fewer than 4294967296 edges on a rank with a model that reads them, found {found}");
+    archipelago_graph::Error::usage(message).with_hint("cut the graph into more parts".to_owned()).into()
 }
 
 /// What is `known` of own rows, and the same of the halo.

@@ -12,7 +12,7 @@ pub(super) const ENTRY: Entry = Entry {
     name: "gat",
     summary: "multi-head attention over neighbours",
     paper: "Veličković et al., ICLR 2018",
-    reads: |_| Reads::Transformed,
+    reads: |_| Reads::Attended,
     edges: EdgeNeed::Nothing,
     build: |shape| Box::new(Gat { shape: shape.clone() }),
 };

@@ -12,7 +12,7 @@ pub(super) const ENTRY: Entry = Entry {
     name: "gatv2",
     summary: "attention scored by both ends together",
     paper: "Brody et al., ICLR 2022",
-    reads: |_| Reads::Transformed,
+    reads: |_| Reads::Attended,
     edges: EdgeNeed::Nothing,
     build: |shape| Box::new(GatV2 { shape: shape.clone() }),
 };

@@ -102,6 +102,8 @@ pub enum Reads {
     Rows,
     /// Every row, transformed; the transformed rows are kept for the backward pass.
     Transformed,
+    /// The same, and nodes may be among those that they attend to (`model.self_loops`).
+    Attended,
 }
 
 /// What a model reads of edges, besides their weights.

@@ -170,7 +170,12 @@ impl Model {
 
     /// Whether layers keep their transformed rows for the backward pass, as attention does.
     pub fn keeps_transformed(&self) -> bool {
-        self.reads == Reads::Transformed
+        matches!(self.reads, Reads::Transformed | Reads::Attended)
+    }
+
+    /// Whether nodes are among those that they attend to.
+    pub fn attends_to_own(&self) -> bool {
+        self.reads == Reads::Attended && self.shape.self_loops
     }
 
     /// The one verb through which static dense features are read, where nothing else reads them.

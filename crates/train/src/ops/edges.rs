@@ -75,23 +75,28 @@ pub fn add_to_sources(
     /// Columns that one thread adds: a few cache lines, so that threads do not write to the same ones.
     const COLUMNS: usize = 32;
     let split = local.len().checked_div(width).unwrap_or(0);
-    let (local, halo) = (Shared::new(local), Shared::new(halo));
-    pool.for_ranges(width, COLUMNS, |columns| {
-        for (&source, edge) in sources.iter().zip(edges.chunks_exact(width)) {
-            let (rows, row) = match (source as usize).checked_sub(split) {
-                None => (&local, source as usize),
-                Some(row) => (&halo, row),
-            };
-            // SAFETY: ranges of columns do not overlap, and a range has one thread.
-            let row = unsafe { rows.part(row * width + columns.start, columns.len()) };
-            add_columns(&edge[columns.clone()], row);
-        }
-    });
+    let rows = [Shared::new(local), Shared::new(halo)];
+    pool.for_ranges(width, COLUMNS, |columns| add_columns(sources, edges, width, columns, &rows, split));
 }
 
 kernel! {
-    fn add_columns<S>(edge: &[f32], row: &mut [f32]) {
-        axpy::<S>(1.0, edge, row);
+    fn add_columns<S>(
+        sources: &[u32],
+        edges: &[f32],
+        width: usize,
+        columns: Range<usize>,
+        rows: &[Shared<f32>; 2],
+        split: usize,
+    ) {
+        for (&source, edge) in sources.iter().zip(edges.chunks_exact(width)) {
+            let (rows, row) = match (source as usize).checked_sub(split) {
+                None => (&rows[0], source as usize),
+                Some(row) => (&rows[1], row),
+            };
+            // SAFETY: ranges of columns do not overlap, and a range has one thread.
+            let row = unsafe { rows.part(row * width + columns.start, columns.len()) };
+            axpy::<S>(1.0, &edge[columns.clone()], row);
+        }
     }
 }
 
@@ -235,13 +240,29 @@ pub struct Averaged<'a> {
 }
 
 impl Averaged<'_> {
-    /// What dropout makes of the coefficient of an edge of `target`: 0, or a factor.
+    /// What dropout makes of the coefficients of an edge of a target with these bits, head by head: 0, or a factor.
     #[inline(always)]
-    fn kept(&self, target: usize, edge: usize, head: usize) -> f32 {
-        let Some(dropout) = &self.dropout else { return 1.0 };
-        let bits =
-            edge_bits(dropout.target(self.first + target), dropout.source(Some(self.sources[edge] as usize)));
-        if keeps(bits, head as u32, threshold(dropout.rate)) { scale(dropout.rate) } else { 0.0 }
+    fn kept(&self, of_target: u64, edge: usize) -> impl Fn(usize) -> f32 {
+        let dropout = self.dropout.as_ref().map(|dropout| {
+            let bits = edge_bits(of_target, dropout.source(Some(self.sources[edge] as usize)));
+            (bits, threshold(dropout.rate), scale(dropout.rate))
+        });
+        move |head| match dropout {
+            None => 1.0,
+            Some((bits, threshold, scale)) => {
+                if keeps(bits, head as u32, threshold) {
+                    scale
+                } else {
+                    0.0
+                }
+            }
+        }
+    }
+
+    /// The bits that dropout draws for a target.
+    #[inline(always)]
+    fn target_bits(&self, target: usize) -> u64 {
+        self.dropout.as_ref().map_or(0, |dropout| dropout.target(self.first + target))
     }
 }
 
@@ -267,9 +288,14 @@ kernel! {
             let largest = scores.clone().fold(f32::NEG_INFINITY, f32::max);
             let total: f32 = scores.map(|score| (score - largest).exp()).sum();
             lse[head] = if edges.is_empty() { f32::NEG_INFINITY } else { largest + total.ln() };
-            for edge in edges.clone() {
-                let share = (job.scores[edge * heads + head] - lse[head]).exp() * job.kept(target, edge, head);
-                axpy::<S>(share, &job.rows[edge * job.width + head * width..][..width], &mut out[head * width..][..width]);
+        }
+        let bits = job.target_bits(target);
+        for edge in edges {
+            let kept = job.kept(bits, edge);
+            for head in 0..heads {
+                let share = (job.scores[edge * heads + head] - lse[head]).exp() * kept(head);
+                let row = &job.rows[edge * job.width + head * width..][..width];
+                axpy::<S>(share, row, &mut out[head * width..][..width]);
             }
         }
     }
@@ -337,14 +363,16 @@ kernel! {
         rows: &mut [f32],
     ) {
         let (heads, width, edges) = (job.heads, job.width / job.heads, job.segments.range(target..target + 1));
-        for head in 0..heads {
-            let cells = target * job.width + head * width..target * job.width + (head + 1) * width;
-            let (grad, whole) = (&read.grad[cells], read.dots[target * heads + head]);
-            for (at, edge) in edges.clone().enumerate() {
-                let share = (job.scores[edge * heads + head] - read.logsumexp[target * heads + head]).exp();
-                let left = share * job.kept(target, edge, head);
+        let bits = job.target_bits(target);
+        for (at, edge) in edges.enumerate() {
+            let kept = job.kept(bits, edge);
+            for head in 0..heads {
+                let of_target = target * heads + head;
+                let grad = &read.grad[of_target * width..][..width];
+                let share = (job.scores[edge * heads + head] - read.logsumexp[of_target]).exp();
+                let left = share * kept(head);
                 let row = &job.rows[edge * job.width + head * width..][..width];
-                scores[at * heads + head] = left * dot::<S>(row, grad) - share * whole;
+                scores[at * heads + head] = left * dot::<S>(row, grad) - share * read.dots[of_target];
                 let row = &mut rows[at * job.width + head * width..][..width];
                 row.iter_mut().zip(grad).for_each(|(row, grad)| *row = left * grad);
             }

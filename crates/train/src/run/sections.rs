@@ -515,7 +515,7 @@ section! {
         reuse: bool = true,
         /// Compute while messages are on their way
         overlap: bool = true,
-        /// Part that holds an edge in training: of its target, of its source, or in a grid of parts (full)
+        /// Part that holds an edge in training: of its target, of its source, or in a grid of parts (full, graphtheta)
         placement: Placement = Placement::Destination,
         /// Chunks of source nodes, one of which sends in a step; an epoch is a sweep over all (emma)
         chunks: usize = 10,

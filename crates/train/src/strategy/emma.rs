@@ -176,7 +176,7 @@ fn chunk(
     round: u32,
     scales: Scales,
 ) -> Vec<Arc<Layout>> {
-    let loops = worker.model.keeps_transformed() && worker.config.model.self_loops;
+    let loops = worker.model.attends_to_own();
     let thinned = |(layout, members): (&Arc<Layout>, &Vec<u32>)| {
         let stays: Vec<bool> = members.iter().map(|&chunk| chunk == round).collect();
         Arc::new(layout.thinned(Thinning { stays: &stays, sends: &stays, halo_weight: 1.0, scales, loops }))

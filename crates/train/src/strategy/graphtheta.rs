@@ -8,9 +8,10 @@
 //!
 //! - `global`: all training nodes, as `full`.
 //! - `mini`: `train.batch_size` of them for each part, drawn anew in every epoch, with all neighbours in all hops. A node
-//!   draws its batch by itself, so sizes differ a little, and what a batch holds does not depend on the parts.
+//!   draws its batch by itself, so sizes differ a little, and what a batch holds depends on how many there are, not on who
+//!   owns what.
 //! - `cluster`: the training nodes of `train.clusters` clusters of the graph, which see their clusters only, with
-//!   `train.boundary_hops` hops around; degrees are those inside.
+//!   `train.boundary_hops` hops around; degrees are those inside (but for the counts by type of `rgcn`).
 //!
 //! Several batches may be under way (`agree.in_flight`), each with the weights that it began with ([`lanes`]).
 //!
@@ -60,7 +61,16 @@ pub(super) const ENTRY: Entry = Entry {
 
 fn check(config: &RunConfig, parts: u32) -> Result<()> {
     shared_batch::check(config, parts)?;
-    config.check_name("train.cluster_method", CLUSTER_METHODS)?;
+    if config.train.fanouts != RunConfig::default().train.fanouts
+        && config.train.fanouts.iter().any(|&count| count >= 0)
+    {
+        let message = format!("expected none with strategy `graphtheta`, found {:?}", config.train.fanouts);
+        return Err(Error::config(config.place("train.fanouts"), "train.fanouts", message)
+            .with_hint("its batches have all neighbours; `distdgl` and `bytegnn` sample them"));
+    }
+    if config.train.batch == BatchKind::Cluster {
+        config.check_name("train.cluster_method", CLUSTER_METHODS)?;
+    }
     let (per_batch, all) = (config.train.clusters, config.train.cluster_count);
     if config.train.batch == BatchKind::Cluster && per_batch > all {
         let message = format!("expected at most `train.cluster_count` ({all}), found {per_batch}");
@@ -207,11 +217,12 @@ impl Strategy for GraphTheta {
     }
 
     fn steps(&self, _: &Worker) -> u64 {
-        self.dealer.batches() as u64
+        let together = self.lanes.as_ref().map_or(1, Lanes::together);
+        self.dealer.batches().div_ceil(together) as u64
     }
 
     fn kept_bytes(&self, worker: &Worker) -> u64 {
         let lanes = self.lanes.as_ref().map_or(0, |lanes| lanes.bytes(worker));
-        worker.index.as_ref().map_or(0, |index| index.bytes() as u64) + self.dealer.bytes() as u64 + lanes
+        self.dealer.bytes() as u64 + lanes
     }
 }

@@ -6,7 +6,7 @@ use super::{Session, threads};
 use crate::batch::Loading;
 use crate::boundary::Toll;
 use crate::event::{
-    BatchFacts, BytesSent, Event, Exchange, IslandReport, MemoryNeed, Sampling, Started, Summary,
+    BatchFacts, BytesSent, Event, Exchange, IslandReport, MemoryNeed, RankHealth, Sampling, Started, Summary,
 };
 use crate::island::Landing;
 use crate::meter::{median, peak_rss_bytes};
@@ -54,6 +54,24 @@ impl Session<'_> {
             sums.iter_mut().zip(facts).for_each(|(sum, fact)| *sum += fact);
         }
         Ok(Some(Exchange::of(&of_ranks)))
+    }
+
+    /// How all ranks did since their meters showed `before`; nothing where there is only one.
+    pub(super) fn health(&self, before: Meters) -> Result<Vec<RankHealth>> {
+        let comm = &self.worker.comm;
+        if comm.size() == 1 {
+            return Ok(Vec::new());
+        }
+        let waited = (comm.meters() - before).total().seconds_waited;
+        let mine = [(waited * 1e6) as u64, peak_rss_bytes()];
+        let of_ranks = comm.all_gather(&mine, Kind::Control)?;
+        let health = of_ranks.iter().enumerate().map(|(rank, facts)| RankHealth {
+            rank: rank as u64,
+            process: comm.process_of(rank) as u64,
+            waited_secs: facts[0] as f64 * 1e-6,
+            peak_rss_bytes: facts[1],
+        });
+        Ok(health.collect())
     }
 
     /// What islands took on all ranks; `None` where ranks do not train on islands.

@@ -2,8 +2,8 @@
 //!
 //! A layer sees [`Edges`]: a stretch of edges side by side, whose rows it computes on the tape from what source and target
 //! sent and from what stands on the edge. A stretch is small enough for a cache, and nothing of an edge outlives it: the
-//! backward pass computes the rows of a stretch again. So memory does not grow with the edges of a graph, at the price of
-//! a second forward pass.
+//! backward pass computes the rows of a stretch again. So memory does not grow with the edges of a graph, only with those of
+//! its largest target, which are never cut, at the price of a second forward pass.
 
 use super::mirrors::{Averages, add_at_masters, join_at_masters, to_mirrors};
 use super::{Layout, Mirrors, Sources, View};
@@ -304,6 +304,10 @@ impl View<'_> {
 
     /// Sums up what `layer` computes of the in-edges of each target.
     pub fn gather_edges(&mut self, layer: &Arc<dyn OnEdges>, sent: SentRows, sum: EdgeSum) -> Result<Var> {
+        let sent = SentRows {
+            source: self.tape.dense(sent.source),
+            target: sent.target.map(|rows| self.tape.dense(rows)),
+        };
         let ends = (self.tape.cols(sent.source), sent.target.map_or(0, |target| self.tape.cols(target)));
         let width = self.probe(layer.names(), ends, |edges| {
             let messages = layer.messages(edges);
@@ -337,7 +341,9 @@ impl View<'_> {
         let kept = [Some(sources.read), Some(sent.source), sent.target];
         kept.into_iter().flatten().for_each(|var| self.tape.keep(var));
         let output = self.tape.computed(targets, rows, output, true);
-        self.tape.keep(output);
+        if matches!(sum, EdgeSum::Softmax { .. }) {
+            self.tape.keep(output);
+        }
         let mut saved = Some(Saved { halo, logsumexp, mirrored });
         if !self.tape.training {
             give_back(self.tape, saved.take());
@@ -366,7 +372,7 @@ impl View<'_> {
             EdgeSum::Softmax { .. } => {
                 self.boundary.join_attention(pool, crossing, layout, output, logsumexp);
             }
-            _ if self.boundary.remembers(crossing.layer) => {
+            EdgeSum::Add | EdgeSum::Mean if self.boundary.remembers(crossing.layer) => {
                 self.boundary.join_sums(pool, crossing, layout, output);
             }
             _ => {}
@@ -670,8 +676,11 @@ impl Edgewise {
             halo: tape.arena.take_zeroed(block.halo * crossing.width),
             targets: tape.arena.take_zeroed(block.targets * target_width),
         };
-        let mut dots = tape.arena.take(block.targets * heads);
-        head_dots(&tape.pool, tape.value(self.output), gradient, heads, self.width.rows, &mut dots);
+        let averaged = matches!(self.sum, EdgeSum::Softmax { .. });
+        let mut dots = tape.arena.take(if averaged { block.targets * heads } else { 0 });
+        if averaged {
+            head_dots(&tape.pool, tape.value(self.output), gradient, heads, self.width.rows, &mut dots);
+        }
         let read = Read { halo: &saved.halo, gradient, dots: &dots, logsumexp: &saved.logsumexp };
         let near = Side { block, target: self.target, mirrored: None };
         self.job().sum_down(tape, near, self.sources, &read, &mut written)?;
@@ -701,8 +710,13 @@ impl Edgewise {
             })
         };
         let gradient = bring(relay, read.gradient)?;
-        let dots = bring(relay.exactly(heads), read.dots)?;
-        let logsumexp = bring(relay.exactly(heads), read.logsumexp)?;
+        let [dots, logsumexp] = match self.sum {
+            EdgeSum::Softmax { .. } => {
+                let relay = relay.exactly(heads);
+                [bring(relay, read.dots)?, bring(relay, read.logsumexp)?]
+            }
+            _ => [tape.arena.take(0), tape.arena.take(0)],
+        };
         let target_width = self.target.map_or(0, |target| tape.cols(target));
         let of_mirrors = tape.arena.take_zeroed(mirrors.block.targets * target_width);
         let targets = std::mem::replace(&mut written.targets, of_mirrors);

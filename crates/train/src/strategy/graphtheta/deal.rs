@@ -41,7 +41,7 @@ impl Dealer {
     pub fn agree(worker: &Worker) -> Result<Self> {
         let train = &worker.config.train;
         if train.batch != BatchKind::Cluster {
-            let size = (train.batch_size * worker.comm.size()) as u64;
+            let size = train.batch_size.saturating_mul(worker.comm.size()) as u64;
             return Ok(Self { batches: worker.all_targets.div_ceil(size) as usize, clusters: None });
         }
         let of_rows = match &worker.index {

@@ -18,7 +18,9 @@ use crate::strategy::EpochOutcome;
 use crate::tape::Tape;
 use crate::worker::Worker;
 use crate::{Error, Result, memory};
+use std::any::Any;
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -81,7 +83,9 @@ impl Lane {
         loop {
             let job = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
             let Ok(job) = job else { return };
-            let outcome = self.compute(setting, &job);
+            // A lane that is gone would be waited for: whatever a layer does wrong is an error of its batch.
+            let computed = catch_unwind(AssertUnwindSafe(|| self.compute(setting, &job)));
+            let outcome = computed.unwrap_or_else(|cause| Err(panicked(&*cause)));
             let failed = outcome.is_err();
             if done.send(outcome).is_err() || failed {
                 return;
@@ -117,6 +121,14 @@ impl Lanes {
         Ok(Self { lanes, updates: worker.config.agree.updates })
     }
 
+    /// Batches that make up a step.
+    pub fn together(&self) -> usize {
+        match self.updates {
+            Updates::Sync => self.lanes.len(),
+            Updates::Async => 1,
+        }
+    }
+
     /// Bytes that all lanes hold: weights, gradients, and the rows of a step.
     pub fn bytes(&self, worker: &Worker) -> u64 {
         let weights = 12 * worker.tape.parameters.count() as u64;
@@ -133,10 +145,7 @@ impl Lanes {
         mut view: impl FnMut(&Worker, Moment) -> Result<Active>,
     ) -> Result<EpochOutcome> {
         let batches: Vec<(usize, u64)> = deal.batches().collect();
-        let (flight, together) = match self.updates {
-            Updates::Sync => (self.lanes.len(), self.lanes.len()),
-            Updates::Async => (self.lanes.len(), 1),
-        };
+        let (flight, together) = (self.lanes.len(), self.together());
         let (model, part, config) =
             (Arc::clone(&worker.model), Arc::clone(&worker.part), Arc::clone(&worker.config));
         let setting = Setting { model: &model, part: &part, config: &config };
@@ -233,6 +242,15 @@ impl Flight<'_> {
             self.waiting.insert(done.number, done);
         }
     }
+}
+
+/// What a panic in a lane said.
+fn panicked(cause: &(dyn Any + Send)) -> Error {
+    let text = cause.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| cause.downcast_ref::<&str>().copied()).unwrap_or("for no reason that it told");
+    let message = format!("a batch that was under way panicked: {text}");
+    archipelago_comm::Error::Usage { message, hint: "this is a defect of the program, please report it" }
+        .into()
 }
 
 /// A lane ended without telling why.
