@@ -14,12 +14,15 @@ const MINI_BATCHES: &str =
     "--strategy distdgl --model sage --set train.batch_size=16 --set train.fanouts=[5,3]";
 
 /// Boundaries that remember, skip, draw or wait; and rows and gradients that are rounded at random.
-const BOUNDARIES: [&str; 5] = [
+const BOUNDARIES: [&str; 7] = [
     "--strategy emma --model gat --set exchange.chunks=3",
     "--strategy sancus --model gcn --set exchange.staleness=turns",
     "--strategy bns --model sage",
     "--strategy pipegcn --model gcn --set exchange.smooth_gradients=0.5",
     "--strategy full --model gcn --set exchange.codec=int8 --set agree.codec=int8",
+    "--strategy graphtheta --model gcn --set train.batch=mini --set train.batch_size=20 --set agree.in_flight=3 \
+     --set agree.updates=async --set exchange.placement=2d",
+    "--strategy graphtheta --model gat --set train.batch=cluster --set train.cluster_count=6 --set exchange.placement=source",
 ];
 
 /// Islands: all in memory, and in turns.
