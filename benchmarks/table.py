@@ -8,6 +8,7 @@
   table.py minibatch FILE         mini-batches beside DGL and DistDGL: time, sampling, memory, bytes
   table.py boundaries FILE        strategies that compute one batch together: time to accuracy, bytes, memory
   table.py against FILE           the same strategies: test score beside that of `full`
+  table.py planetoid FILE [GRAPH] GCN on the citation graphs: test score at the best validation score, over seeds
   table.py islands FILE           strategies that train on islands: test score beside that of `distdgl`
   table.py outofcore FILE         a graph larger than memory: epoch time under a limit beside that in memory
   table.py scale FILE             epoch time against edges on R-MAT graphs: measured, predicted, fitted exponent
@@ -185,6 +186,20 @@ def against(file):
     return rows
 
 
+def planetoid(file, only=None):
+    """One row per graph and name: mean over seeds of the test score at the best validation score, and of the latter."""
+    rows = ["| graph | strategy | test score, % | validation score, % | seeds |", "|---|---|---|---|---|"]
+    found = {}
+    for record in records(file):
+        found.setdefault((record["graph"], record["name"]), {})[record["seed"]] = record
+    for (graph, name), by_seed in found.items():
+        if only in (None, graph):
+            score = lambda key: [100 * record[key] for record in by_seed.values()]
+            shown = lambda values: f"{statistics.mean(values):.2f} ± {statistics.stdev(values) if len(values) > 1 else 0.0:.2f}"
+            rows.append(f"| {graph} | {name} | {shown(score('test_score'))} | {shown(score('valid_score'))} | {len(by_seed)} |")
+    return rows
+
+
 def islands(file):
     """One row per graph, number of layers and strategy: mean test score over seeds, and how far it is from that of `distdgl`."""
     rows = ["| graph | layers | strategy | parts | test score, % | from `distdgl` | seeds | coverage | s per epoch |",
@@ -289,7 +304,7 @@ if __name__ == "__main__":
         readme()
     elif command in (tables := {"accuracy": accuracy, "speed": speed, "partition": partition, "exchange": exchange,
                                "minibatch": minibatch, "boundaries": boundaries, "against": against, "islands": islands,
-                               "scale": scale, "outofcore": outofcore, "curve": curve}):
+                               "planetoid": planetoid, "scale": scale, "outofcore": outofcore, "curve": curve}):
         print("\n".join(tables[command](*rest)))
     else:
         sys.exit(__doc__)
