@@ -8,6 +8,7 @@
   table.py minibatch FILE         mini-batches beside DGL and DistDGL: time, sampling, memory, bytes
   table.py boundaries FILE        strategies that compute one batch together: time to accuracy, bytes, memory
   table.py against FILE           the same strategies: test score beside that of `full`
+  table.py graphtheta FILE        batches of all ranks: scores, cost on more parts beside `distdgl`, scaling
   table.py planetoid FILE [GRAPH] GCN on the citation graphs: test score at the best validation score, over seeds
   table.py islands FILE           strategies that train on islands: test score beside that of `distdgl`
   table.py outofcore FILE         a graph larger than memory: epoch time under a limit beside that in memory
@@ -186,6 +187,35 @@ def against(file):
     return rows
 
 
+def graphtheta(file):
+    """Three tables: scores, the cost of an epoch on more parts, and that on more hosts."""
+    found = {}
+    for record in records(file):
+        found.setdefault(record["work"], {}).setdefault((record["name"], record["parts"]), []).append(record)
+    middle = lambda runs, key: statistics.median(run[key] for run in runs)
+    spread = lambda runs, key: f"{min(run[key] for run in runs):.2f} to {max(run[key] for run in runs):.2f}"
+    rows = ["| graph | batches | test score, % | seeds | epochs |", "|---|---|---|---|---|"]
+    for work, names in found.items():
+        for (name, _), runs in names.items() if work.startswith("scores-") else ():
+            values = [100 * run["test_score"] for run in runs]
+            off = statistics.stdev(values) if len(values) > 1 else 0.0
+            rows.append(f"| {work[7:]} | {name} | {statistics.mean(values):.2f} ± {off:.2f} | {len(values)} | {runs[0]['epochs']} |")
+    rows += ["", "| graph | computed by | parts | CPU s per epoch | runs | of one part |", "|---|---|---|---|---|---|"]
+    for work, names in found.items():
+        for (name, parts), runs in names.items() if work.startswith("hybrid-") else ():
+            cpu, one = middle(runs, "epoch_cpu_secs_median"), middle(names[(name, 1)], "epoch_cpu_secs_median")
+            rows.append(f"| {work[7:]} | {name} | {parts} | {cpu:.2f} ({spread(runs, 'epoch_cpu_secs_median')}) | {len(runs)} | {cpu / one:.2f} |")
+    rows += ["", "| link, Mbit/s | hosts | s per epoch | efficiency | CPU s per epoch | of one host | runs |", "|---|---|---|---|---|---|---|"]
+    for work, names in found.items():
+        for (name, hosts), runs in names.items() if work.startswith("scaling-") else ():
+            one = next(runs for (_, parts), runs in names.items() if parts == 1)
+            secs, cpu = middle(runs, "epoch_secs_median"), middle(runs, "epoch_cpu_secs_median")
+            gain = middle(one, "epoch_secs_median") / secs / hosts
+            rows.append(f"| {work[8:]} | {hosts} | {secs:.2f} ({spread(runs, 'epoch_secs_median')}) | {100 * gain:.0f} % "
+                        f"| {cpu:.2f} | {cpu / middle(one, 'epoch_cpu_secs_median'):.2f} | {len(runs)} |")
+    return rows
+
+
 def planetoid(file, only=None):
     """One row per graph and name: mean over seeds of the test score at the best validation score, and of the latter."""
     rows = ["| graph | strategy | test score, % | validation score, % | seeds |", "|---|---|---|---|---|"]
@@ -295,6 +325,8 @@ def readme():
     between(ROOT / "docs" / "boundaries.md", "against", against(results / "against.jsonl"))
     between(ROOT / "docs" / "islands.md", "islands", islands(results / "islands.jsonl"))
     between(ROOT / "docs" / "islands.md", "outofcore", outofcore(results / "outofcore.jsonl"))
+    between(ROOT / "docs" / "graphtheta.md", "graphtheta", graphtheta(results / "graphtheta.jsonl"))
+    between(ROOT / "docs" / "graphtheta.md", "planetoid", planetoid(results / "planetoid.jsonl"))
     between(ROOT / "docs" / "scale.md", "scale", scale(results / "scale.jsonl"))
 
 
@@ -304,7 +336,7 @@ if __name__ == "__main__":
         readme()
     elif command in (tables := {"accuracy": accuracy, "speed": speed, "partition": partition, "exchange": exchange,
                                "minibatch": minibatch, "boundaries": boundaries, "against": against, "islands": islands,
-                               "planetoid": planetoid, "scale": scale, "outofcore": outofcore, "curve": curve}):
+                               "planetoid": planetoid, "graphtheta": graphtheta, "scale": scale, "outofcore": outofcore, "curve": curve}):
         print("\n".join(tables[command](*rest)))
     else:
         sys.exit(__doc__)

@@ -4,14 +4,17 @@
 
 mod common;
 
+use archipelago_comm::Job;
 use archipelago_graph::Store;
 use archipelago_graph::store::CLUSTER_METHODS;
+use archipelago_train::Run;
 use archipelago_train::run::RunConfig;
 use common::{
-    after_steps, all_models, assert_resumes, communities, config, cut, gradients, odd_cases, on_ranks,
+    Limit, after_steps, all_models, assert_resumes, communities, config, cut, gradients, odd_cases, on_ranks,
     relative_difference, train,
 };
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 const COMMON: &[&str] = &[
     "strategy.name=graphtheta",
@@ -208,6 +211,31 @@ fn versions_of_weights_are_the_same_in_every_run() {
         assert_ne!(first.weights_sha256, one_by_one, "{updates}: batches began with the newest weights");
         let longer = settings(&[small, &["agree.in_flight=3", updates, "train.epochs=6"]]);
         assert_resumes(&cut.store, &longer, 3, updates);
+    }
+}
+
+#[test]
+fn a_run_that_fails_with_batches_under_way_ends_and_says_why() {
+    let _limit = Limit::new();
+    let mut dataset = communities(300, 2400, 5);
+    let cut = cut(&mut dataset, 3, "random");
+    for updates in ["agree.updates=sync", "agree.updates=async"] {
+        let far: &[&str] =
+            &["train.batch=mini", "train.batch_size=5", "train.optimizer=sgd", "train.lr=1e38"];
+        let config = settings(&[far, &["agree.in_flight=3", "train.epochs=20", updates]]);
+        let (observer, stop) = ((), AtomicBool::new(false));
+        let run = Run {
+            config,
+            store: &cut.store,
+            folder: None,
+            observer: &observer,
+            stop: &stop,
+            resume: None,
+            job: Job::alone(),
+            operators: None,
+        };
+        let message = run.train().err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(message.contains("is not a finite number"), "{updates}: {message}");
     }
 }
 
