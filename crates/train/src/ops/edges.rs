@@ -283,17 +283,17 @@ kernel! {
     fn average<S>(job: &Averaged<'_>, target: usize, out: &mut [f32], lse: &mut [f32]) {
         let (heads, width, edges) = (job.heads, job.width / job.heads, job.segments.range(target..target + 1));
         out.fill(0.0);
-        for head in 0..heads {
+        for (head, lse) in lse.iter_mut().enumerate() {
             let scores = edges.clone().map(|edge| job.scores[edge * heads + head]);
             let largest = scores.clone().fold(f32::NEG_INFINITY, f32::max);
             let total: f32 = scores.map(|score| (score - largest).exp()).sum();
-            lse[head] = if edges.is_empty() { f32::NEG_INFINITY } else { largest + total.ln() };
+            *lse = if edges.is_empty() { f32::NEG_INFINITY } else { largest + total.ln() };
         }
         let bits = job.target_bits(target);
         for edge in edges {
             let kept = job.kept(bits, edge);
-            for head in 0..heads {
-                let share = (job.scores[edge * heads + head] - lse[head]).exp() * kept(head);
+            for (head, lse) in lse.iter().enumerate() {
+                let share = (job.scores[edge * heads + head] - lse).exp() * kept(head);
                 let row = &job.rows[edge * job.width + head * width..][..width];
                 axpy::<S>(share, row, &mut out[head * width..][..width]);
             }
