@@ -1,4 +1,4 @@
-//! Graph neural networks, written once against a [`View`].
+//! Graph neural networks, written once against a [`View`](crate::view::View).
 //!
 //! A [`Layer`] says in NN-TGAR what nodes send, what passes along edges and what becomes of it ([`tgar`]). A [`Model`]
 //! stacks layers and puts bias, normalisation, activation, dropout and residual connections around them. Neither can tell
