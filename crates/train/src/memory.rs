@@ -37,7 +37,7 @@ pub fn active_rows(worker: &Worker) -> Result<Vec<u64>> {
 pub fn need(worker: &Worker, manifest: &Manifest, kept: u64, reach: Option<Reach>) -> Result<MemoryNeed> {
     let rotate = worker.islands.as_ref().is_some_and(|islands| islands.turns.rotate());
     let mut items: [_; ITEMS] = [
-        ("graph", graph(worker)),
+        ("graph", graph(worker) + clustering(worker, manifest)),
         ("features", features(worker)),
         ("cache", cached_rows(worker)),
         ("batches", drawn_batches(worker)),
@@ -74,6 +74,14 @@ pub fn need(worker: &Worker, manifest: &Manifest, kept: u64, reach: Option<Reach
 
 /// What a rank needs memory for.
 const ITEMS: usize = 11;
+
+/// What finding clusters takes on the first rank, before anything else: neighbour lists of the whole graph, coarser and coarser.
+fn clustering(worker: &Worker, manifest: &Manifest) -> u64 {
+    match worker.clusters.is_empty() || worker.comm.rank() > 0 {
+        true => 0,
+        false => 32 * manifest.edges + 60 * manifest.nodes,
+    }
+}
 
 fn graph(worker: &Worker) -> u64 {
     let layout = |layout: &Layout| {
