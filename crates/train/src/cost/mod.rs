@@ -107,6 +107,7 @@ impl Question<'_> {
 
     /// What the strategy called `name` will cost.
     pub fn named(&self, name: &str) -> Result<Forecast> {
+        strategy::find(name)?;
         let config = self.config.with_strategy(name);
         let parts = self.facts.parts;
         let shape = Shape::of(name, &config, parts).ok_or_else(|| not_known(name))?;
