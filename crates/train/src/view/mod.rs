@@ -161,8 +161,9 @@ impl View<'_> {
     }
 
     /// `W agg(rows)`, in the order that costs least, for a linear aggregation commutes with the transform. Where rows
-    /// cross part borders the narrower side is aggregated and exchanged, as on all ranks; else products count, of
-    /// all source rows or of the targets alone, which are few in a sampled batch. Static rows are aggregated first
+    /// cross part borders the narrower side is aggregated and exchanged, as on all ranks (of two as wide the rows
+    /// before the transform: targets are never more than sources); else products count, of all source rows or of the
+    /// targets alone, which are few in a sampled batch. Static rows are aggregated first
     /// because that is done once; sparse rows are transformed first because that is nearly free.
     pub fn aggregate_and_transform(
         &mut self,
@@ -236,7 +237,7 @@ impl View<'_> {
         let block = &self.layout.block;
         let cheaper = match (self.boundary.order(), self.layout.crosses()) {
             (Order::AggregateFirst | Order::Split, _) => false,
-            (Order::Cheapest, true) => output <= input,
+            (Order::Cheapest, true) => output < input,
             (Order::Cheapest, false) => {
                 transform_costs_less(block.sources(), block.targets, block.edges(), input, output)
             }
