@@ -21,6 +21,8 @@ use std::time::Duration;
 
 const WIDTH: usize = 6;
 const NEGATIVES: usize = 7;
+/// Types of edges that `communities` have.
+const KINDS: usize = 4;
 const METRICS: [Metric; 4] = [Metric::RocAuc, Metric::Mrr, Metric::Hits(1), Metric::Hits(3)];
 
 /// The row of the node with this original id. Halves, so that scores tie.
@@ -30,7 +32,7 @@ fn row(node: u64) -> [f32; WIDTH] {
 }
 
 fn scorer(name: &str) -> (Scorer, Tape) {
-    let shape = DecoderShape { width: WIDTH, hidden: 5, kinds: 1 };
+    let shape = DecoderShape { width: WIDTH, hidden: 5, kinds: KINDS };
     let decoder = (decoder::find(name).unwrap().build)(&shape);
     let parameters = Parameters::new(decoder::drawn(&*decoder, 2));
     let scorer = Scorer::new(decoder, &parameters);
@@ -70,10 +72,10 @@ fn in_one_place(store: &Store, decoder: &str) -> [Option<f64>; 4] {
     let mut values = tape.arena.take(ids.len() * WIDTH);
     values.copy_from_slice(&ids.iter().flat_map(|&node| row(node)).collect::<Vec<_>>());
     let rows = Input::Dense(Arc::new(Matrix { rows: ids.len(), cols: WIDTH, values: values.into() }));
-    let mut score = |source: u64, target: u64| {
+    let mut score = |source: u64, target: u64, kind: u32| {
         tape.begin_evaluation();
         let rows = tape.constant(&rows, ids.len());
-        let pairs = Pairs { left: &[source as u32], right: &[target as u32], kinds: &[0] };
+        let pairs = Pairs { left: &[source as u32], right: &[target as u32], kinds: &[kind] };
         let scores = scorer.scores(&mut tape, rows, pairs);
         tape.value(scores)[0]
     };
@@ -84,9 +86,11 @@ fn in_one_place(store: &Store, decoder: &str) -> [Option<f64>; 4] {
         let links = divided(&part, &part.original().iter().copied().chain(halo).collect::<Vec<_>>()).test;
         let asked = Examination { links: &links, negatives: NEGATIVES, seed: 3 };
         for &link in &links {
-            let true_one = score(link.source, link.target);
-            let false_ones: Vec<f32> =
-                asked.false_targets(link, nodes).map(|target| score(link.source, target)).collect();
+            let true_one = score(link.source, link.target, link.kind);
+            let false_ones: Vec<f32> = asked
+                .false_targets(link, nodes)
+                .map(|target| score(link.source, target, link.kind))
+                .collect();
             ranks.add(true_one, &false_ones);
             positive.extend([vec![true], vec![false; NEGATIVES]].concat());
             all.push(true_one);

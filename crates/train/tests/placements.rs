@@ -18,7 +18,8 @@ use std::sync::Arc;
 const COMMON: &[&str] = &["model.hidden=16", "train.threads=2", "train.epochs=3", "train.eval_every=3"];
 
 /// Edges elsewhere than with the owners of their targets.
-const PLACEMENTS: &[&str] = &["exchange.placement=source", "exchange.placement=2d"];
+const PLACEMENTS: &[&str] =
+    &["exchange.placement=source", "exchange.placement=2d", "exchange.placement=cover"];
 
 fn settings(model: &[&str], placement: &str) -> Arc<RunConfig> {
     config(&[COMMON, model, &[placement]].concat())
@@ -130,10 +131,9 @@ fn with_sources_no_row_of_a_source_crosses_but_one_aggregate_for_each_part_that_
     // GCN's first layer is aggregated once, with edges at their targets.
     let models: [(&[&str], usize); 2] =
         [(&["model.name=gcn", "model.layers=3"], 1), (&["model.name=gat"], 0)];
-    for ((model, first), (placement, reads)) in models
-        .into_iter()
-        .flat_map(|model| [("source", false), ("2d", true)].map(|placement| (model, placement)))
-    {
+    for ((model, first), (placement, reads)) in models.into_iter().flat_map(|model| {
+        [("source", false), ("2d", true), ("cover", true)].map(|placement| (model, placement))
+    }) {
         let config = settings(model, &format!("exchange.placement={placement}"));
         let ranks = on_ranks(&cut.store, &config, |worker, strategy| {
             let sent = strategy.epoch(worker, 1, 0)?.toll.rows;
@@ -150,6 +150,24 @@ fn with_sources_no_row_of_a_source_crosses_but_one_aggregate_for_each_part_that_
             "{model:?}, {placement}"
         );
     }
+}
+
+/// Rows of sources and aggregates of a layer that computes everything.
+#[test]
+fn with_cover_fewer_rows_cross_than_with_targets_or_with_sources() {
+    let cut = cut(&mut communities(300, 2400, 5), 3, "random");
+    let crossing = |placement: &str| {
+        let model = &["model.name=gat", "model.layers=4"];
+        let config = settings(model, &format!("exchange.placement={placement}"));
+        let ranks = on_ranks(&cut.store, &config, |worker, _| {
+            let layout = &worker.layers[0];
+            let mirrors = layout.mirrors.as_ref().map_or(0, |mirrors| mirrors.block.targets);
+            Ok(layout.block.halo + mirrors)
+        });
+        ranks.iter().sum::<usize>()
+    };
+    let [cover, destination, source] = ["cover", "destination", "source"].map(crossing);
+    assert!(cover < destination.min(source), "{cover} rows, {destination} and {source}");
 }
 
 #[test]

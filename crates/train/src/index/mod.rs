@@ -7,6 +7,7 @@
 //! here computes with rows.
 
 mod remote;
+mod cover;
 mod place;
 mod batch;
 

@@ -2,9 +2,9 @@
 //!
 //! In a grid of parts, as square as their number allows, the holder of an edge is in the row of its source's part and in
 //! the column of its target's part: a rank then reads rows of its own grid row only, and adds to targets of its own grid
-//! column only.
+//! column only. Where as few rows as possible are to cross, it is the source's or the target's owner ([`cover`]).
 
-use super::Lists;
+use super::{Lists, cover};
 use crate::Result;
 use crate::run::Placement;
 use archipelago_comm::{Comm, Kind};
@@ -25,23 +25,35 @@ pub(super) struct Held {
 }
 
 impl Placement {
-    /// The part that holds edges from nodes of part `source` to nodes of part `target`, among `parts` of them.
-    pub fn holder(self, source: usize, target: usize, parts: usize) -> usize {
+    /// The part that holds edges from nodes of part `source` to nodes of part `target`, among `parts` of them; none where
+    /// it may be one for some of them and another for others.
+    pub fn holder(self, source: usize, target: usize, parts: usize) -> Option<usize> {
         match self {
-            Self::Destination => target,
-            Self::Source => source,
+            Self::Destination => Some(target),
+            Self::Source => Some(source),
             Self::Grid => {
                 let columns = parts / grid_rows(parts);
-                source / columns * columns + target % columns
+                Some(source / columns * columns + target % columns)
             }
+            Self::Cover => (source == target).then_some(target),
         }
+    }
+
+    /// The ranks that hold the edges from each node of the part's halo.
+    fn holders(self, part: &Part, own: usize, ranks: usize) -> Vec<usize> {
+        let owners = part.halo().iter().map(|&node| part.owner_of(GlobalId(node)).index());
+        if self == Self::Cover {
+            let crossing = cover::crossing(part);
+            return owners.zip(crossing).map(|(owner, crosses)| if crosses { own } else { owner }).collect();
+        }
+        owners.map(|owner| self.holder(owner, own, ranks).unwrap_or(own)).collect()
     }
 
     /// Whether all in-edges of a node are held by its owner, on so many parts.
     fn keeps_in_edges(self, parts: usize) -> bool {
         match self {
             Self::Destination => true,
-            Self::Source => parts == 1,
+            Self::Source | Self::Cover => parts == 1,
             Self::Grid => grid_rows(parts) == 1,
         }
     }
@@ -91,11 +103,10 @@ struct Deal {
 impl Deal {
     fn of(part: &Part, comm: &Comm, placement: Placement) -> Self {
         let (own, ranks) = (comm.rank(), comm.size());
-        let holder = |source: usize| placement.holder(source, own, ranks);
-        let of_halo = |node: &u64| holder(part.owner_of(GlobalId(*node)).index());
-        let halo: Vec<usize> = part.halo().iter().map(of_halo).collect();
+        let halo = placement.holders(part, own, ranks);
         let (mut edges, mut targets) = (vec![Vec::new(); ranks], vec![Vec::new(); ranks]);
-        let (offsets, sources, own) = (part.offsets(), part.sources(), holder(own));
+        let (offsets, sources) = (part.offsets(), part.sources());
+        let own = placement.holder(own, own, ranks).unwrap_or(own);
         for row in 0..part.owned() {
             let list = offsets[row] as usize..offsets[row + 1] as usize;
             for (edge, &source) in list.clone().zip(&sources[list]) {
@@ -206,9 +217,9 @@ mod tests {
         // Six parts in two rows of three: 0 1 2 over 3 4 5.
         for (source, target) in (0..6).flat_map(|source| (0..6).map(move |target| (source, target))) {
             let holder = Placement::Grid.holder(source, target, 6);
-            assert_eq!((holder / 3, holder % 3), (source / 3, target % 3));
-            assert_eq!(Placement::Source.holder(source, target, 6), source);
-            assert_eq!(Placement::Destination.holder(source, target, 6), target);
+            assert_eq!(holder.map(|holder| (holder / 3, holder % 3)), Some((source / 3, target % 3)));
+            assert_eq!(Placement::Source.holder(source, target, 6), Some(source));
+            assert_eq!(Placement::Destination.holder(source, target, 6), Some(target));
         }
     }
 

@@ -64,7 +64,7 @@
 //! // It learns which of three communities a node is in, as well as any built-in layer.
 //! # use archipelago_train::model::{Model, ModelShape, Norm, Aggregator, Pass};
 //! # use archipelago_train::{boundary::Isolated, ops::Pool, optimizer::Optimizer, run::RunConfig};
-//! # use archipelago_train::{tape::{Activation, Goal, Input, Matrix, Tape, Wanted}, view::{Layout, Routes}};
+//! # use archipelago_train::{tape::{Activation, Goal, Input, Matrix, Tape, Values, Wanted}, view::{Layout, Routes}};
 //! # use archipelago_graph::{Block, block::Adjacency};
 //! # use std::sync::Arc;
 //! # let nodes = 30;
@@ -80,7 +80,7 @@
 //! # let layouts = vec![Arc::new(layout); 2];
 //! # let noise = |i: usize| (((i * 7919) % 101) as f32 / 50.0) - 1.0;
 //! # let x: Vec<f32> = (0..4 * nodes).map(|i| noise(i) + if i % 4 == (i / 4) % 3 { 0.5 } else { 0.0 }).collect();
-//! # let features = Input::Dense(Arc::new(Matrix { rows: nodes, cols: 4, values: x.into() }));
+//! # let features = Input::Dense(Arc::new(Matrix { rows: nodes, cols: 4, values: Values::Stored(x.into()) }));
 //! # let labels: Vec<i64> = (0..nodes as i64).map(|node| node % 3).collect();
 //! let (model, weights, buffers) = Model::build(&GATED, shape, 1);
 //! let mut tape = Tape::new(weights, buffers, Pool::new(1));

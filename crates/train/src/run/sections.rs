@@ -168,6 +168,8 @@ choice! {
         Source = "source",
         /// That in the row of its source's part and the column of its target's, in a grid of parts: some of both cross.
         Grid = "2d",
+        /// That of its source or of its target, chosen so that as few rows as possible cross.
+        Cover = "cover",
     }
 }
 
@@ -515,7 +517,7 @@ section! {
         reuse: bool = true,
         /// Compute while messages are on their way
         overlap: bool = true,
-        /// Part that holds an edge in training: of its target, of its source, or in a grid of parts (full, graphtheta)
+        /// Part that holds an edge in training: of its target, of its source, in a grid, or so that least crosses (full, graphtheta)
         placement: Placement = Placement::Destination,
         /// Chunks of source nodes, one of which sends in a step; an epoch is a sweep over all (emma)
         chunks: usize = 10,
