@@ -21,9 +21,9 @@ use crate::{Error, Result};
 pub enum Rounding<'a> {
     /// To the nearest number.
     Nearest,
-    /// Up or down at random, right on average: the function gives 32 random bits for the i-th number of the rows.
-    /// A function of a counter-based key keeps runs reproducible.
-    Stochastic(&'a dyn Fn(u64) -> u32),
+    /// Up or down at random, right on average: the function gives 64 random bits for a place in the rows, 16 for each of
+    /// the four numbers from there on. A function of a counter-based key keeps runs reproducible.
+    Stochastic(&'a dyn Fn(u64) -> u64),
 }
 
 /// A line of the table of codecs.
@@ -137,16 +137,38 @@ fn decode_f32(bytes: &[u8], row: &mut [f32]) {
     }
 }
 
+/// Numbers that share one draw of [`Rounding::Stochastic`].
+const DRAWN: usize = 4;
+
+/// Calls `each` with every number of a row that begins at place `first`, what is written of it, and its 16 random bits.
+#[inline(always)]
+fn at_random<'a, T: 'a>(
+    row: &[f32],
+    bits: &dyn Fn(u64) -> u64,
+    first: u64,
+    out: impl Iterator<Item = &'a mut [T]>,
+    mut each: impl FnMut(f32, &mut T, u32),
+) {
+    for ((numbers, out), place) in row.chunks(DRAWN).zip(out).zip((first..).step_by(DRAWN)) {
+        let drawn = bits(place);
+        for (i, (x, out)) in numbers.iter().zip(out).enumerate() {
+            each(*x, out, (drawn >> (16 * i)) as u16 as u32);
+        }
+    }
+}
+
 fn encode_bf16(row: &[f32], rounding: Rounding<'_>, first: u64, out: &mut [u8]) {
-    let numbers = row.iter().zip(out.chunks_exact_mut(2));
+    let out = out.as_chunks_mut::<2>().0;
     match rounding {
-        Rounding::Nearest => numbers.for_each(|(x, out)| {
+        Rounding::Nearest => row.iter().zip(out).for_each(|(x, out)| {
             let half_or_even = 0x7fff + (x.to_bits() >> 16 & 1);
-            out.copy_from_slice(&raised_bf16(*x, half_or_even).to_le_bytes());
+            *out = raised_bf16(*x, half_or_even).to_le_bytes();
         }),
-        Rounding::Stochastic(bits) => numbers.zip(first..).for_each(|((x, out), i)| {
-            out.copy_from_slice(&raised_bf16(*x, bits(i) >> 16).to_le_bytes());
-        }),
+        Rounding::Stochastic(bits) => {
+            at_random(row, bits, first, out.chunks_mut(DRAWN), |x, out, raise| {
+                *out = raised_bf16(x, raise).to_le_bytes();
+            });
+        }
     }
 }
 
@@ -179,13 +201,16 @@ fn encode_int8(row: &[f32], rounding: Rounding<'_>, first: u64, out: &mut [u8]) 
     if scale.is_nan() || scale == 0.0 {
         return;
     }
-    let numbers = row.iter().map(|x| (x / scale).clamp(-127.0, 127.0)).zip(levels);
+    let scaled = |x: f32| (x / scale).clamp(-127.0, 127.0);
     match rounding {
-        Rounding::Nearest => numbers.for_each(|(x, level)| *level = nearest_int8(x)),
-        Rounding::Stochastic(bits) => numbers.zip(first..).for_each(|((x, level), i)| {
-            let shift = (bits(i) >> 8) as f32 * (1.0 / (1 << 24) as f32);
-            *level = (x + shift).floor().min(127.0) as i8 as u8;
-        }),
+        Rounding::Nearest => row.iter().zip(levels).for_each(|(x, level)| *level = nearest_int8(scaled(*x))),
+        Rounding::Stochastic(bits) => {
+            // Between -1/2 and 1/2, and neither: a level stays what it is.
+            let shift = |drawn: u32| (drawn as f32 + 0.5) * (1.0 / (1 << 16) as f32) - 0.5;
+            at_random(row, bits, first, levels.chunks_mut(DRAWN), |x, level, drawn| {
+                *level = nearest_int8(scaled(x) + shift(drawn));
+            });
+        }
     }
 }
 
@@ -221,12 +246,12 @@ mod tests {
     use proptest::prelude::*;
 
     /// splitmix64, as the random bits of a test.
-    fn bits(seed: u64) -> impl Fn(u64) -> u32 {
+    fn bits(seed: u64) -> impl Fn(u64) -> u64 {
         move |i| {
             let mut z = (seed ^ i).wrapping_mul(0x9e37_79b9_7f4a_7c15);
             z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
             z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            ((z ^ (z >> 31)) >> 32) as u32
+            z ^ (z >> 31)
         }
     }
 
@@ -285,7 +310,7 @@ mod tests {
     fn bf16_to_nearest_is_that_of_the_crate_half() {
         let codec = Codec::named("bf16").unwrap();
         let random = bits(3);
-        let row: Vec<f32> = (0..100_000).map(|i| f32::from_bits(random(i))).collect();
+        let row: Vec<f32> = (0..100_000).map(|i| f32::from_bits(random(i) as u32)).collect();
         let back = there_and_back(codec, &row, row.len(), Rounding::Nearest);
         for (x, back) in row.into_iter().zip(back) {
             let expected = half::bf16::from_f32(x).to_f32();
@@ -315,6 +340,16 @@ mod tests {
             }
             for (x, mean) in row.iter().zip(mean) {
                 assert!((f64::from(*x) - mean).abs() < 2e-4, "{}: {x} is on average {mean}", codec.name);
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_codec_can_write_is_not_rounded_whatever_is_drawn() {
+        let row: Vec<f32> = (-127..=127).map(|level| level as f32).collect();
+        for drawn in [0, u64::MAX, 0x8000_7fff_0001_ffff] {
+            for codec in CODECS {
+                assert_eq!(there_and_back(codec, &row, row.len(), Rounding::Stochastic(&|_| drawn)), row);
             }
         }
     }

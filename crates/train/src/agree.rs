@@ -221,7 +221,7 @@ impl Form {
     /// Writes `values` to `bytes`, and to `lost` what is lost by that. Rounding is at random and right on average, so
     /// that what all ranks lose does not add up to one side.
     fn encode(self, values: &[f32], key: Key, bytes: &mut [u8], lost: &mut [f32]) -> Result<()> {
-        let random = |number| (key.bits(number) >> 32) as u32;
+        let random = |place| key.bits(place);
         self.codec.encode(values, self.width, Rounding::Stochastic(&random), bytes)?;
         self.decode(bytes, lost)?;
         lost.iter_mut().zip(values).for_each(|(lost, value)| *lost = value - *lost);

@@ -166,7 +166,7 @@ impl Ferry {
             let key = self.step.with(crossing.layer as u64).with(u64::from(back));
             for (slot, (row, node)) in frame.bytes_mut().chunks_exact_mut(codec.bytes(1, width)).zip(rows) {
                 let key = key.with(node);
-                codec.encode(row, width, Rounding::Stochastic(&|i| key.bits(i) as u32), slot)?;
+                codec.encode(row, width, Rounding::Stochastic(&|place| key.bits(place)), slot)?;
             }
         }
         Ok(self.comm.send(peer, self.tag(crossing, back), kind(crossing), frame)?)
