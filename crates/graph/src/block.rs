@@ -109,27 +109,18 @@ impl Adjacency {
 impl Block {
     /// The block whose target `i` reads `incoming.neighbors(i)` among `local` local and `halo` remote rows.
     pub fn new(incoming: Adjacency, local: usize, halo: usize) -> Self {
-        let targets = incoming.rows();
-        debug_assert!(targets <= local);
-        let reads_halo = |row: &u32| {
-            halo > 0 && incoming.neighbors(*row as usize).iter().any(|&source| source as usize >= local)
-        };
-        let (border, interior) = (0..targets as u32).partition(reads_halo);
-        Self { targets, local, halo, incoming, outgoing: OnceLock::new(), interior, border }
+        debug_assert!(incoming.rows() <= local);
+        Self::of_mirrors(incoming, local, halo)
     }
 
     /// The block of targets that other ranks own: none of them is a source row.
     pub fn of_mirrors(incoming: Adjacency, local: usize, halo: usize) -> Self {
         let targets = incoming.rows();
-        Self {
-            targets,
-            local,
-            halo,
-            incoming,
-            outgoing: OnceLock::new(),
-            interior: Vec::new(),
-            border: Vec::new(),
-        }
+        let reads_halo = |row: &u32| {
+            halo > 0 && incoming.neighbors(*row as usize).iter().any(|&source| source as usize >= local)
+        };
+        let (border, interior) = (0..targets as u32).partition(reads_halo);
+        Self { targets, local, halo, incoming, outgoing: OnceLock::new(), interior, border }
     }
 
     /// Out-edges by source row (`local + halo` of them): what the backward pass walks. Made on the first call.

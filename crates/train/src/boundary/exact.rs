@@ -76,24 +76,20 @@ impl Boundary for Exact {
         self.ferry.arrive_back(crossing, layout, rows)
     }
 
-    fn tell_mirrors(
-        &mut self,
-        relay: Relay,
-        layout: &Layout,
-        copies: &[f32],
-        mirrors: &mut [f32],
-    ) -> Result<()> {
-        self.mirrors.tell_mirrors(relay, layout, copies, mirrors)
+    fn tell_mirrors(&mut self, relay: Relay, layout: &Layout, copies: &[f32]) -> Result<()> {
+        self.mirrors.tell_mirrors(relay, layout, copies)
     }
 
-    fn tell_masters(
-        &mut self,
-        relay: Relay,
-        layout: &Layout,
-        mirrors: &[f32],
-        copies: &mut [f32],
-    ) -> Result<()> {
-        self.mirrors.tell_masters(relay, layout, mirrors, copies)
+    fn hear_masters(&mut self, relay: Relay, layout: &Layout, mirrors: &mut [f32]) -> Result<()> {
+        self.mirrors.hear_masters(relay, layout, mirrors)
+    }
+
+    fn tell_masters(&mut self, relay: Relay, layout: &Layout, mirrors: &[f32]) -> Result<()> {
+        self.mirrors.tell_masters(relay, layout, mirrors)
+    }
+
+    fn hear_mirrors(&mut self, relay: Relay, layout: &Layout, copies: &mut [f32]) -> Result<()> {
+        self.mirrors.hear_mirrors(relay, layout, copies)
     }
 
     fn sum(&mut self, values: &mut [f64]) -> Result<()> {

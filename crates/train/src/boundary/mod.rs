@@ -168,27 +168,24 @@ pub trait Boundary {
     /// read [`Own::Kept`] rows whose gradient is not passed on.
     fn arrive_back(&mut self, crossing: Crossing, layout: &Layout, rows: &mut [f32]) -> Result<()>;
 
-    /// Sends one row for each copy of our targets to the rank that has it, and fills `mirrors`, one row for each mirror
-    /// here. Only layouts with mirrors need it.
-    fn tell_mirrors(
-        &mut self,
-        _relay: Relay,
-        _layout: &Layout,
-        _copies: &[f32],
-        _mirrors: &mut [f32],
-    ) -> Result<()> {
+    /// Starts sending one row for each copy of our targets to the rank that has it. Only layouts with mirrors need it, and the
+    /// three that follow. Must not wait.
+    fn tell_mirrors(&mut self, _relay: Relay, _layout: &Layout, _copies: &[f32]) -> Result<()> {
         Err(no_mirrors())
     }
 
-    /// Sends one row for each mirror here to its master, and fills `copies`, one row for each copy of our targets. Only
-    /// layouts with mirrors need it.
-    fn tell_masters(
-        &mut self,
-        _relay: Relay,
-        _layout: &Layout,
-        _mirrors: &[f32],
-        _copies: &mut [f32],
-    ) -> Result<()> {
+    /// Fills `mirrors`, one row for each mirror here, with what their masters told.
+    fn hear_masters(&mut self, _relay: Relay, _layout: &Layout, _mirrors: &mut [f32]) -> Result<()> {
+        Err(no_mirrors())
+    }
+
+    /// Starts sending one row for each mirror here to its master. Must not wait.
+    fn tell_masters(&mut self, _relay: Relay, _layout: &Layout, _mirrors: &[f32]) -> Result<()> {
+        Err(no_mirrors())
+    }
+
+    /// Fills `copies`, one row for each copy of our targets, with what their mirrors told.
+    fn hear_mirrors(&mut self, _relay: Relay, _layout: &Layout, _copies: &mut [f32]) -> Result<()> {
         Err(no_mirrors())
     }
 

@@ -45,51 +45,48 @@ impl Relay {
 }
 
 impl Ferry {
-    /// Sends one row for each copy of our targets to the rank that has it, and receives one for each mirror here.
-    pub fn tell_mirrors(
-        &mut self,
-        relay: Relay,
-        layout: &Layout,
-        copies: &[f32],
-        mirrors: &mut [f32],
-    ) -> Result<()> {
+    /// Sends one row for each copy of our targets to the rank that has it.
+    pub fn tell_mirrors(&mut self, relay: Relay, layout: &Layout, copies: &[f32]) -> Result<()> {
         let Some(ends) = &layout.mirrors else { return Ok(()) };
         let width = relay.width();
-        for (peer, of) in stretches(&ends.holders) {
+        stretches(&ends.holders).try_for_each(|(peer, of)| {
             let copy = |at: usize| (&copies[at * width..][..width], layout.nodes[ends.copies[at] as usize]);
-            self.send(peer, relay.carried(), relay.back, of.map(copy))?;
-        }
-        stretches(&ends.masters).try_for_each(|(peer, of)| {
-            self.relayed(peer, relay, &mut mirrors[of.start * width..of.end * width])
+            self.send(peer, relay.carried(), relay.back, of.map(copy))
         })
     }
 
-    /// Sends one row for each mirror here to its master, and receives one for each copy of our targets.
-    pub fn tell_masters(
-        &mut self,
-        relay: Relay,
-        layout: &Layout,
-        mirrors: &[f32],
-        copies: &mut [f32],
-    ) -> Result<()> {
+    /// Receives one row for each mirror here.
+    pub fn hear_masters(&mut self, relay: Relay, layout: &Layout, mirrors: &mut [f32]) -> Result<()> {
+        let Some(ends) = &layout.mirrors else { return Ok(()) };
+        self.relayed(&ends.masters, relay, mirrors)
+    }
+
+    /// Sends one row for each mirror here to its master.
+    pub fn tell_masters(&mut self, relay: Relay, layout: &Layout, mirrors: &[f32]) -> Result<()> {
         let Some(ends) = &layout.mirrors else { return Ok(()) };
         let width = relay.width();
-        for (peer, of) in stretches(&ends.masters) {
+        stretches(&ends.masters).try_for_each(|(peer, of)| {
             // A partial aggregate is a row, however it is written; scores beside rows are not.
             self.count(if relay.exact && !relay.back { of.len() } else { 0 });
             let mirror = |at: usize| (&mirrors[at * width..][..width], ends.nodes[at]);
-            self.send(peer, relay.carried(), relay.back, of.map(mirror))?;
-        }
-        stretches(&ends.holders).try_for_each(|(peer, of)| {
-            self.relayed(peer, relay, &mut copies[of.start * width..of.end * width])
+            self.send(peer, relay.carried(), relay.back, of.map(mirror))
         })
     }
 
-    fn relayed(&mut self, peer: usize, relay: Relay, into: &mut [f32]) -> Result<()> {
+    /// Receives one row for each copy of our targets.
+    pub fn hear_mirrors(&mut self, relay: Relay, layout: &Layout, copies: &mut [f32]) -> Result<()> {
+        let Some(ends) = &layout.mirrors else { return Ok(()) };
+        self.relayed(&ends.holders, relay, copies)
+    }
+
+    /// Receives so many rows from each rank, one rank after the other.
+    fn relayed(&mut self, counts: &[usize], relay: Relay, rows: &mut [f32]) -> Result<()> {
         let (crossing, width) = (relay.carried(), relay.width());
-        let codec = self.codec(crossing);
-        let bytes = codec.bytes(into.len() / width, width);
-        let frame = self.comm.receive_exact(peer, self.tag(crossing, relay.back), kind(crossing), bytes)?;
-        Ok(codec.decode(frame.bytes(), width, into)?)
+        let (codec, tag) = (self.codec(crossing), self.tag(crossing, relay.back));
+        stretches(counts).try_for_each(|(peer, of)| {
+            let bytes = codec.bytes(of.len(), width);
+            let frame = self.comm.receive_exact(peer, tag, kind(crossing), bytes)?;
+            Ok(codec.decode(frame.bytes(), width, &mut rows[of.start * width..of.end * width])?)
+        })
     }
 }

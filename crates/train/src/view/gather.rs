@@ -5,9 +5,9 @@
 //! leave, gradients of local rows are computed meanwhile, then what others computed for our rows is added.
 //!
 //! Where edges of a target are on several ranks, each sums up its own; the target's master adds the sums, then scales them
-//! and adds the target's own row.
+//! and adds the target's own row. Sums that need no halo leave before everything else.
 
-use super::mirrors::{add_at_masters, to_mirrors};
+use super::mirrors::{add_from_mirrors, hear_masters, tell_mirrors};
 use super::{Layout, Mirrors, Sources, Verb, View};
 use crate::Result;
 use crate::boundary::{Boundary, Crossing, Half, Relay};
@@ -112,18 +112,20 @@ fn aggregate(
         None => forward(layout, verb, !remembers),
         Some(_) => summing(layout, verb, &block.incoming),
     };
+    let reads_halo = layout.mirrors.as_ref().is_some_and(|mirrors| !mirrors.block.border.is_empty());
+    if !reads_halo {
+        tell_sums(tape, boundary, layout, crossing, verb, &rows, &halo)?;
+    }
     let local = rows.of(tape);
     cross(boundary, layout, crossing, local, &mut halo, |targets, halo| {
         let rows = Rows::with_halo(local, halo.unwrap_or_default(), width);
         kernel(&tape.pool, &graph, rows, targets, &mut output, false);
     })?;
-    if let Some(mirrors) = &layout.mirrors {
-        let mut sums = tape.arena.take(mirrors.block.targets * width);
-        let (graph, local) = (summing(layout, verb, &mirrors.block.incoming), rows.of(tape));
-        let all = Targets::All(mirrors.block.targets);
-        kernel(&tape.pool, &graph, Rows::with_halo(local, &halo, width), all, &mut sums, false);
-        add_at_masters(tape, boundary, layout, Relay::forward(crossing), &sums, &mut output)?;
-        tape.arena.give(sums);
+    if reads_halo {
+        tell_sums(tape, boundary, layout, crossing, verb, &rows, &halo)?;
+    }
+    if layout.mirrors.is_some() {
+        add_from_mirrors(tape, boundary, layout, Relay::forward(crossing), &mut output)?;
         finish_sums(tape, layout, verb, rows.of(tape), width, &mut output);
     }
     if remembers {
@@ -134,6 +136,27 @@ fn aggregate(
     }
     tape.arena.give(halo);
     Ok(output)
+}
+
+/// Sums up the edges of mirrors and tells their masters; nothing where there are none.
+fn tell_sums(
+    tape: &mut Tape,
+    boundary: &mut dyn Boundary,
+    layout: &Layout,
+    crossing: Crossing,
+    verb: Verb,
+    rows: &Source<'_>,
+    halo: &[f32],
+) -> Result<()> {
+    let Some(mirrors) = &layout.mirrors else { return Ok(()) };
+    let (count, width) = (mirrors.block.targets, crossing.width);
+    let mut sums = tape.arena.take(count * width);
+    let (graph, local) = (summing(layout, verb, &mirrors.block.incoming), rows.of(tape));
+    let sources = Rows::with_halo(local, halo, width);
+    kernel(&tape.pool, &graph, sources, Targets::All(count), &mut sums, false);
+    boundary.tell_masters(Relay::forward(crossing), layout, &sums)?;
+    tape.arena.give(sums);
+    Ok(())
 }
 
 /// Scales the sums over all edges of each target, and adds its own row where it counts.
@@ -230,25 +253,29 @@ impl Gathered {
             scale_rows(&tape.pool, scale, width, &mut gradient);
         }
         let relay = Relay::backward(self.crossing);
-        let remote = to_mirrors(tape, boundary, layout, relay, |_, mirrors, copies| {
+        tell_mirrors(tape, boundary, layout, relay, |_, mirrors, copies| {
             mirrors.copy(&gradient, width, copies);
         })?;
         let scale = source_scale(layout, self.verb);
-        let lists = block.outgoing();
-        let near = Gather { target_scale: scale, self_scale: scale, ..listed(lists) };
+        let near = Gather { target_scale: scale, self_scale: scale, ..listed(block.outgoing()) };
         let far = Gather { target_scale: scale, ..listed(mirrors.block.outgoing()) };
-        let upstream = [(near, Rows::local(&gradient, width)), (far, Rows::local(&remote, width))];
+        let upstream = Rows::local(&gradient, width);
+        let of_halo = Targets::Range(block.local..block.sources());
         let mut halo = tape.arena.take(block.halo * width);
-        for (at, (graph, rows)) in upstream.iter().enumerate() {
-            let sources = Targets::Range(block.local..block.sources());
-            kernel(&tape.pool, graph, *rows, sources, &mut halo, at > 0);
+        kernel(&tape.pool, &near, upstream, of_halo.clone(), &mut halo, false);
+        let reads_halo = !mirrors.block.border.is_empty();
+        if !reads_halo {
+            boundary.depart_back(self.crossing, layout, &halo)?;
         }
-        boundary.depart_back(self.crossing, layout, &halo)?;
         let (mut rows, accumulate) = tape.gradient_buffer(self.sources.rows);
-        for (at, (graph, upstream)) in upstream.iter().enumerate() {
-            let sources = Targets::All(block.local);
-            kernel(&tape.pool, graph, *upstream, sources, &mut rows, accumulate || at > 0);
+        kernel(&tape.pool, &near, upstream, Targets::All(block.local), &mut rows, accumulate);
+        let remote = hear_masters(tape, boundary, layout, relay)?;
+        let upstream = Rows::local(&remote, width);
+        if reads_halo {
+            kernel(&tape.pool, &far, upstream, of_halo, &mut halo, true);
+            boundary.depart_back(self.crossing, layout, &halo)?;
         }
+        kernel(&tape.pool, &far, upstream, Targets::All(block.local), &mut rows, true);
         boundary.arrive_back(self.crossing, layout, &mut rows)?;
         tape.put_gradient(self.sources.rows, rows);
         for buffer in [gradient, remote, halo] {

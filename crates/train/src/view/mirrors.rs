@@ -37,12 +37,38 @@ pub(super) fn to_mirrors(
     relay: Relay,
     fill: impl FnOnce(&Tape, &Mirrors, &mut [f32]),
 ) -> Result<Buffer> {
-    let Some(mirrors) = &layout.mirrors else { return Ok(tape.arena.take(0)) };
+    tell_mirrors(tape, boundary, layout, relay, fill)?;
+    hear_masters(tape, boundary, layout, relay)
+}
+
+/// The first half of [`to_mirrors`]: rows are under way.
+pub(super) fn tell_mirrors(
+    tape: &mut Tape,
+    boundary: &mut dyn Boundary,
+    layout: &Layout,
+    relay: Relay,
+    fill: impl FnOnce(&Tape, &Mirrors, &mut [f32]),
+) -> Result<()> {
+    let Some(mirrors) = &layout.mirrors else { return Ok(()) };
     let mut copies = tape.arena.take(mirrors.copies.len() * relay.width());
     fill(tape, mirrors, &mut copies);
-    let mut rows = tape.arena.take(mirrors.block.targets * relay.width());
-    boundary.tell_mirrors(relay, layout, &copies, &mut rows)?;
+    boundary.tell_mirrors(relay, layout, &copies)?;
     tape.arena.give(copies);
+    Ok(())
+}
+
+/// The second half of [`to_mirrors`]: rows are here.
+pub(super) fn hear_masters(
+    tape: &mut Tape,
+    boundary: &mut dyn Boundary,
+    layout: &Layout,
+    relay: Relay,
+) -> Result<Buffer> {
+    let count = layout.mirrors.as_ref().map_or(0, |mirrors| mirrors.block.targets);
+    let mut rows = tape.arena.take(count * relay.width());
+    if layout.mirrors.is_some() {
+        boundary.hear_masters(relay, layout, &mut rows)?;
+    }
     Ok(rows)
 }
 
@@ -54,9 +80,20 @@ pub(super) fn to_masters(
     relay: Relay,
     rows: &[f32],
 ) -> Result<Buffer> {
+    boundary.tell_masters(relay, layout, rows)?;
+    hear_mirrors(tape, boundary, layout, relay)
+}
+
+/// The second half of [`to_masters`]: rows are here.
+fn hear_mirrors(
+    tape: &mut Tape,
+    boundary: &mut dyn Boundary,
+    layout: &Layout,
+    relay: Relay,
+) -> Result<Buffer> {
     let copies = layout.mirrors.as_ref().map_or(0, |mirrors| mirrors.copies.len());
     let mut copies = tape.arena.take(copies * relay.width());
-    boundary.tell_masters(relay, layout, rows, &mut copies)?;
+    boundary.hear_mirrors(relay, layout, &mut copies)?;
     Ok(copies)
 }
 
@@ -69,7 +106,19 @@ pub(super) fn add_at_masters(
     rows: &[f32],
     sums: &mut [f32],
 ) -> Result<()> {
-    let copies = to_masters(tape, boundary, layout, relay, rows)?;
+    boundary.tell_masters(relay, layout, rows)?;
+    add_from_mirrors(tape, boundary, layout, relay, sums)
+}
+
+/// The second half of [`add_at_masters`], where mirrors have told.
+pub(super) fn add_from_mirrors(
+    tape: &mut Tape,
+    boundary: &mut dyn Boundary,
+    layout: &Layout,
+    relay: Relay,
+    sums: &mut [f32],
+) -> Result<()> {
+    let copies = hear_mirrors(tape, boundary, layout, relay)?;
     if let Some(mirrors) = &layout.mirrors {
         mirrors.add(&copies, relay.width(), sums);
     }
