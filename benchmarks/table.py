@@ -205,15 +205,16 @@ def graphtheta(file):
         for (name, parts), runs in names.items() if work.startswith("hybrid-") else ():
             cpu, one = middle(runs, "epoch_cpu_secs_median"), middle(names[(name, 1)], "epoch_cpu_secs_median")
             rows.append(f"| {work[7:]} | {name} | {parts} | {cpu:.2f} ({spread(runs, 'epoch_cpu_secs_median')}) | {len(runs)} | {cpu / one:.2f} |")
-    rows += ["", "| link, Mbit/s | hosts | s per epoch | efficiency | CPU s per epoch | of one host | MB sent per epoch | runs |",
-             "|---|---|---|---|---|---|---|---|"]
+    rows += ["", "| graph | link, Mbit/s | hosts | s per epoch | efficiency | CPU s per epoch | of one host | MB sent per epoch | runs |",
+             "|---|---|---|---|---|---|---|---|---|"]
     sent = lambda runs: statistics.median(sum(run["bytes_sent"].values()) / run["epochs"] / 1e6 for run in runs)
     for work, names in found.items():
         for (name, hosts), runs in names.items() if work.startswith("scaling-") else ():
             one = next(runs for (_, parts), runs in names.items() if parts == 1)
             secs, cpu = middle(runs, "epoch_secs_median"), middle(runs, "epoch_cpu_secs_median")
             gain = middle(one, "epoch_secs_median") / secs / hosts
-            rows.append(f"| {work[8:]} | {name} | {secs:.2f} ({spread(runs, 'epoch_secs_median')}) | {100 * gain:.0f} % "
+            graph, rate = work[8:].split("-")
+            rows.append(f"| {graph} | {rate} | {name} | {secs:.2f} ({spread(runs, 'epoch_secs_median')}) | {100 * gain:.0f} % "
                         f"| {cpu:.2f} | {cpu / middle(one, 'epoch_cpu_secs_median'):.2f} | {sent(runs):.0f} | {len(runs)} |")
     return rows
 

@@ -137,13 +137,14 @@ fn oracles_2_and_4_without_chunks_and_with_bound_0_a_step_is_that_of_full() {
 }
 
 #[test]
-fn oracle_4_holds_for_sparse_features() {
+fn oracles_1_and_4_hold_for_sparse_features() {
     let mut dataset = with_sparse_features(communities(300, 2400, 5));
-    let cut = cut(&mut dataset, 3, "random");
+    let (one, cut) = (cut(&mut dataset, 1, "random"), cut(&mut dataset, 3, "random"));
     let sgd: &[&str] = &["train.optimizer=sgd"];
     for model in [&["model.name=gcn"][..], &["model.name=gat", "model.heads=2"]] {
-        let expected = after_steps(&cut.store, &settings(&[model, sgd]), 3);
-        for exact in EXACT {
+        let expected = after_steps(&one.store, &settings(&[model, sgd]), 3);
+        let full: &[&str] = &["strategy.name=full"];
+        for exact in EXACT.iter().chain([&full]) {
             let found = after_steps(&cut.store, &settings(&[model, sgd, exact]), 3);
             equals(&found, &expected, &format!("{model:?} with {exact:?}"));
         }
@@ -259,6 +260,19 @@ fn oracle_4_features_cross_once_per_run() {
             let later: u64 = bytes[1..].iter().map(|bytes| bytes.features).sum();
             assert_eq!(later, 0, "{strategy} with {model:?}");
         }
+    }
+}
+
+#[test]
+fn sparse_features_cross_once_with_full_too() {
+    let cut = cut(&mut with_sparse_features(communities(300, 2400, 5)), 3, "random");
+    for (model, strategy) in
+        all_models().flat_map(|model| ["full", "graphtheta"].map(|strategy| (model, strategy)))
+    {
+        let strategy = format!("strategy.name={strategy}");
+        let epochs: &[&str] = &[&strategy, "train.epochs=3", "train.eval_every=3"];
+        let bytes = bytes_of_epochs(&cut, &settings(&[model, epochs]));
+        assert!(bytes[1..].iter().all(|bytes| bytes.features == 0), "{strategy} with {model:?}");
     }
 }
 

@@ -107,7 +107,7 @@ fn shared(facts: &GraphFacts, net: &Net, shape: &Shape, crossing: Crossing, epoc
 
 /// What is kept from step to step: aggregates of targets, or rows of the halo and of the part; and thinned layers.
 fn history(facts: &GraphFacts, net: &Net, shape: &Shape, crossing: Crossing, epoch: &Epoch) -> f64 {
-    let first = usize::from(net.static_first || crossing.home);
+    let first = usize::from(net.static_first || crossing.home.brings(net.sparse));
     let kept = epoch.layers.iter().enumerate().skip(first).map(|(index, layer)| {
         let input = net.widths.shape.layer(index).input.max(net.widths.head_width(index)) as f64;
         let rows = match shape.batch {
@@ -120,7 +120,7 @@ fn history(facts: &GraphFacts, net: &Net, shape: &Shape, crossing: Crossing, epo
         2.0 * held::block(&rows(layer), layer.edges as usize, facts.weighted, true) as f64
     };
     let thinned = if crossing.halo < 1.0 { epoch.layers.iter().map(thin).sum() } else { 0.0 };
-    let home = match crossing.home && !net.static_first {
+    let home = match crossing.home.brings(net.sparse) && !net.static_first {
         true => epoch.layers[0].halo * facts.feature_bytes() + epoch.layers[0].local * facts.feature_bytes(),
         false => 0.0,
     };

@@ -96,7 +96,7 @@ impl Net {
             _ if self.maximum => false,
             _ if index == 0 && self.sparse => true,
             Order::AggregateFirst | Order::Split => false,
-            Order::Cheapest if crosses => width <= layer.input,
+            Order::Cheapest if crosses => width < layer.input,
             // As the view decides: a number summed along an edge costs as much as 16 multiplications.
             Order::Cheapest => {
                 let edge = 16.0 * edges;

@@ -28,6 +28,24 @@ pub enum Computes {
     Isolated(Island),
 }
 
+/// Which node features that other parts read cross once, and not in every step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Home {
+    /// None.
+    None,
+    /// Sparse ones.
+    Sparse,
+    /// All.
+    All,
+}
+
+impl Home {
+    /// Whether features cross once; `sparse` says what they are.
+    pub fn brings(self, sparse: bool) -> bool {
+        self == Self::All || self == Self::Sparse && sparse
+    }
+}
+
 /// What crosses part borders in every layer, where ranks compute a batch together.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Crossing {
@@ -41,8 +59,8 @@ pub struct Crossing {
     pub refreshes: f64,
     /// In which order layers aggregate and transform.
     pub order: Order,
-    /// Whether inputs of the first layer cross once per run.
-    pub home: bool,
+    /// Which inputs of the first layer cross once per run.
+    pub home: Home,
     /// Whether nobody waits for what is under way.
     pub late: bool,
     /// Whether all rows of a part go to every part that reads some of them.
@@ -99,7 +117,7 @@ const EXACT: Crossing = Crossing {
     halo: 1.0,
     refreshes: 0.0,
     order: Order::Cheapest,
-    home: false,
+    home: Home::None,
     late: false,
     block: false,
     keeps: false,
@@ -119,8 +137,8 @@ impl Shape {
         };
         let shared = |crossing| shape(Batch::Global, Computes::Shared(crossing));
         Some(match name {
-            "full" | "graphtheta" => shared(EXACT),
-            "pipegcn" => shared(Crossing { late: true, home: true, keeps: true, ..EXACT }),
+            "full" | "graphtheta" => shared(Crossing { home: Home::Sparse, ..EXACT }),
+            "pipegcn" => shared(Crossing { late: true, home: Home::All, keeps: true, ..EXACT }),
             "bns" => shared(Crossing { halo: config.exchange.boundary_rate, ..EXACT }),
             "cagnet" | "sancus" | "skipg" => shared(stale(name, config)),
             "emma" => {
@@ -156,7 +174,7 @@ fn stale(name: &str, config: &RunConfig) -> Crossing {
         _ => (1.0, 1.0),
     };
     let block = exchange.broadcast == Broadcast::Block;
-    Crossing { rows, gradients, order: Order::AggregateFirst, home: true, block, keeps: true, ..EXACT }
+    Crossing { rows, gradients, order: Order::AggregateFirst, home: Home::All, block, keeps: true, ..EXACT }
 }
 
 /// One chunk after the other.
@@ -178,7 +196,8 @@ fn moving(config: &RunConfig, chunks: usize) -> Crossing {
         matches!((entry.reads)(model::Aggregator::Mean), model::Reads::Transformed | model::Reads::Attended)
     });
     let halo = 1.0 / chunks as f64;
-    Crossing { halo, refreshes, order, home: !attends, keeps: exchange.moving, ..EXACT }
+    let home = if attends { Home::None } else { Home::All };
+    Crossing { halo, refreshes, order, home, keeps: exchange.moving, ..EXACT }
 }
 
 fn island(name: &str, config: &RunConfig, parts: u32, shape: impl Fn(Batch, Computes) -> Shape) -> Shape {

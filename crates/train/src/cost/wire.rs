@@ -97,7 +97,7 @@ fn rows(
     let mut wire = Wire::default();
     for (index, layer) in epoch.layers.iter().enumerate() {
         // Dense features that are aggregated once, and those that are brought once, do not cross in a step.
-        if index == 0 && (net.static_first || crossing.home) {
+        if index == 0 && (net.static_first || crossing.home.brings(net.sparse)) {
             continue;
         }
         let row = codec.bytes(1, net.crossing_width(index, crossing.order)) as f64;

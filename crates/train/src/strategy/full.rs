@@ -4,13 +4,12 @@
 //! rows that the loss depends on are computed. Weight gradients are summed. The step equals that of one process
 //! on the whole graph but for the order of sums.
 //!
-//! Messages per step and rank: two per layer after the first and neighbouring rank, and one all-reduce. Where edges are not
+//! Messages per step and rank: two per layer after the first and neighbouring rank, and one all-reduce. Sparse features cross
+//! once, dense ones that are only aggregated as well; other first layers exchange what they transform. Where edges are not
 //! with the owners of their targets (`exchange.placement`), partial aggregates cross besides or instead.
 
 use super::shared_batch::{SharedBatch, check};
 use super::{Behavior, Entry};
-use crate::boundary::Exact;
-use std::sync::Arc;
 
 pub(super) const ENTRY: Entry = Entry {
     name: "full",
@@ -20,8 +19,5 @@ pub(super) const ENTRY: Entry = Entry {
     preset: &[],
     reads: &["exchange.placement"],
     check,
-    build: |worker| {
-        let boundary = Exact::of(&worker.config, Arc::clone(&worker.comm))?;
-        Ok(Box::new(SharedBatch::new(worker, boundary)))
-    },
+    build: |worker| Ok(Box::new(SharedBatch::exact(worker)?)),
 };

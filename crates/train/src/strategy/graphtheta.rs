@@ -93,10 +93,10 @@ fn check(config: &RunConfig, parts: u32) -> Result<()> {
 }
 
 fn build(worker: &Worker) -> Result<Box<dyn Strategy>> {
-    let boundary = Exact::of(&worker.config, Arc::clone(&worker.comm))?;
     if worker.config.train.batch == BatchKind::Global {
-        return Ok(Box::new(SharedBatch::new(worker, boundary)));
+        return Ok(Box::new(SharedBatch::exact(worker)?));
     }
+    let boundary = Exact::of(&worker.config, Arc::clone(&worker.comm))?;
     let (dealer, flight) = (Dealer::agree(worker)?, worker.config.agree.in_flight);
     let lanes = if flight > 1 { Some(Lanes::new(worker, flight)?) } else { None };
     Ok(Box::new(GraphTheta { dealer, boundary, lanes }))

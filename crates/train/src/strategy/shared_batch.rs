@@ -1,10 +1,11 @@
 //! What the strategies share in which all ranks compute one batch together, layer by layer, and gradients are summed.
 
 use super::{EpochOutcome, Strategy, strategies};
-use crate::boundary::{Boundary, Memory};
+use crate::boundary::{Boundary, Exact, Memory};
 use crate::home::Home;
 use crate::model::Pass;
-use crate::run::{RunConfig, Task};
+use crate::run::{Placement, RunConfig, Task};
+use crate::tape::Input;
 use crate::view::Layout;
 use crate::worker::{TargetLabels, Worker};
 use crate::{Error, Result, memory};
@@ -49,6 +50,19 @@ pub struct Moment {
     pub step: u64,
     /// Steps of the epoch before this one.
     pub round: u64,
+}
+
+impl SharedBatch<Exact> {
+    /// Steps for which every row crosses that another rank reads. Sparse features of the halo are at home: to transform
+    /// them once more costs less than to send what becomes of them, and its gradient, in every step.
+    pub fn exact(worker: &Worker) -> Result<Self> {
+        let boundary = Exact::of(&worker.config, Arc::clone(&worker.comm))?;
+        let sparse = matches!(worker.statics.features, Input::Sparse(_));
+        match sparse && worker.config.exchange.placement == Placement::Destination {
+            true => Self::at_home(worker, boundary),
+            false => Ok(Self::new(worker, boundary)),
+        }
+    }
 }
 
 impl<B: Boundary> SharedBatch<B> {
