@@ -1,24 +1,35 @@
 #!/usr/bin/env python3
 """Settings to try, and which were best by validation. Standard library only.
 
-  trials.py grid                         all settings of the search, a line of flags each
+  trials.py draw COUNT SEED WIDEST       COUNT lines of flags, drawn without repetition; layers at most WIDEST wide
   trials.py best FILE GRAPH COUNT SEEDS  the COUNT lines with the highest mean validation score over SEEDS, of those that have them
   trials.py show FILE                    a table of all: mean validation and test score
 """
-import itertools
 import json
+import random
 import statistics
 import sys
 from pathlib import Path
 
-# What is searched over for a GCN of two layers: what papers on GCN usually vary. Inputs and hidden rows are dropped alike.
-WIDTHS, DROPOUTS, DECAYS, RATES = [16, 32, 64], [0.5, 0.6, 0.7, 0.8], ["5e-4", "1e-3"], [0.01, 0.02]
+# What is searched over for a GCN of two layers.
+DIALS = {
+    "model.hidden": [16, 32, 64, 128, 256],
+    "model.dropout": [0.3, 0.5, 0.6, 0.7, 0.8],
+    "model.input_dropout": [0.0, 0.3, 0.5, 0.8],
+    "train.weight_decay": ["5e-4", "1e-3", "2e-3", "5e-3", "1e-2"],
+    "train.weight_decay_layers": ["first", "all"],
+    "train.lr": [0.005, 0.01, 0.02],
+}
 
 
-def grid():
-    return [f"--set model.hidden={width} --set model.dropout={dropout} --set model.input_dropout={dropout}"
-            f" --set train.weight_decay={decay} --set train.weight_decay_layers=first --set train.lr={rate}"
-            for width, dropout, decay, rate in itertools.product(WIDTHS, DROPOUTS, DECAYS, RATES)]
+def draw(count, seed, widest):
+    source, lines = random.Random(int(seed)), []
+    dials = {**DIALS, "model.hidden": [width for width in DIALS["model.hidden"] if width <= int(widest)]}
+    while len(lines) < int(count):
+        line = " ".join(f"--set {key}={source.choice(values)}" for key, values in dials.items())
+        if line not in lines:
+            lines.append(line)
+    return lines
 
 
 def runs(file):
@@ -34,7 +45,7 @@ def best(file, graph, count, seeds):
     for (of, settings), by_seed in runs(file).items():
         if of == graph and all(seed in by_seed for seed in wanted):
             scores[settings] = statistics.mean(by_seed[seed]["valid"] for seed in wanted)
-    # Of equal ones the first in the grid: sorting is stable.
+    # Of equal ones the first that was drawn: sorting is stable.
     return sorted(scores, key=scores.get, reverse=True)[:int(count)]
 
 
@@ -49,7 +60,7 @@ def show(file):
 
 
 if __name__ == "__main__":
-    commands = {"grid": grid, "best": best, "show": show}
-    if len(sys.argv) < 2 or sys.argv[1] not in commands:
+    commands = {"draw": draw, "best": best, "show": show}
+    if len(sys.argv) < 3 or sys.argv[1] not in commands:
         sys.exit(__doc__)
     print("\n".join(commands[sys.argv[1]](*sys.argv[2:])))
