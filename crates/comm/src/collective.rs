@@ -16,6 +16,10 @@ use std::sync::atomic::Ordering;
 /// Up to this many bytes, sending everything to everyone beats the second round of messages it saves.
 const SHORT: usize = 2048;
 
+/// Long arrays are reduced in stretches of this many bytes per rank, so that one is on the wire while others are filled
+/// and summed.
+const STRETCH: usize = 1 << 20;
+
 impl Comm {
     /// Returns when every rank has come here.
     pub fn barrier(&self) -> Result<()> {
@@ -128,27 +132,59 @@ impl Comm {
             return Ok(());
         }
         let meeting = self.meeting::<T>(operation).with_length(values.len());
-        let (count, ranks) = (values.len(), self.size());
         if size_of_val(values) <= SHORT {
-            return self.reduce(&meeting, values, kind, |_| 0..count, join);
+            self.give(&meeting, kind, |_| self.filled(values))?;
+            return self.join(&meeting, values, kind, join);
         }
-        let slice = |rank| rank * count / ranks..(rank + 1) * count / ranks;
-        self.reduce(&meeting, values, kind, slice, join)?;
-        self.give(&meeting, kind, |_| self.filled(&values[slice(self.rank())]))?;
-        self.hear(&meeting, kind, |peer, frame| self.copy_into(&mut values[slice(peer)], &frame, &meeting))
+        let mut stretches = values.chunks_mut((STRETCH / size_of::<T>()).max(1) * self.size());
+        // A stretch is shared out, then joined and given back, then heard; while one is joined the next is on its way.
+        let mut shared = stretches.next();
+        if let Some(first) = &shared {
+            self.share_out(&meeting, first, kind)?;
+        }
+        let mut joined: Option<&mut [T]> = None;
+        while let Some(stretch) = shared.take() {
+            shared = stretches.next();
+            if let Some(next) = &shared {
+                self.share_out(&meeting, next, kind)?;
+            }
+            let own = self.slice(stretch.len(), self.rank());
+            self.join(&meeting, &mut stretch[own.clone()], kind, &join)?;
+            if let Some(before) = joined.take() {
+                self.hear_joined(&meeting, before, kind)?;
+            }
+            self.give(&meeting, kind, |_| self.filled(&stretch[own.clone()]))?;
+            joined = Some(stretch);
+        }
+        joined.map_or(Ok(()), |last| self.hear_joined(&meeting, last, kind))
     }
 
-    /// Sends every rank the slice of `values` it is to join, and joins this rank's own, in rank order.
-    fn reduce<T: Pod>(
+    /// The part of `count` numbers that `rank` joins.
+    fn slice(&self, count: usize, rank: usize) -> Range<usize> {
+        rank * count / self.size()..(rank + 1) * count / self.size()
+    }
+
+    /// Sends every other rank the slice of `stretch` it is to join.
+    fn share_out<T: Pod>(&self, meeting: &Envelope, stretch: &[T], kind: Kind) -> Result<()> {
+        self.give(meeting, kind, |peer| self.filled(&stretch[self.slice(stretch.len(), peer)]))
+    }
+
+    /// Fills `stretch` with the slices that the other ranks have joined.
+    fn hear_joined<T: Pod>(&self, meeting: &Envelope, stretch: &mut [T], kind: Kind) -> Result<()> {
+        let count = stretch.len();
+        self.hear(meeting, kind, |peer, frame| {
+            self.copy_into(&mut stretch[self.slice(count, peer)], &frame, meeting)
+        })
+    }
+
+    /// Joins `mine` with what every other rank has for it, in rank order.
+    fn join<T: Pod>(
         &self,
         meeting: &Envelope,
-        values: &mut [T],
+        mine: &mut [T],
         kind: Kind,
-        slice: impl Fn(usize) -> Range<usize>,
         join: impl Fn(T, T) -> T,
     ) -> Result<()> {
-        self.give(meeting, kind, |peer| self.filled(&values[slice(peer)]))?;
-        let mine = &mut values[slice(self.rank())];
         let bytes = size_of_val(mine);
         if self.rank() == 0 {
             return (1..self.size()).try_for_each(|rank| {

@@ -13,7 +13,8 @@ use super::tile::{Matrix, Output, Tile};
 const ROWS: usize = 1024;
 /// Rows of which the weight gradient is one product.
 const DEPTH: usize = 256;
-/// Columns of the weight gradient that one product computes: so few that they stay in the first-level cache.
+/// Columns of the weight gradient that one product computes, or a whole tile of them: so few that they stay near the
+/// first-level cache.
 const SLICE: usize = 32;
 
 /// The shape of a linear map of `rows` rows from `inputs` to `outputs` columns.
@@ -94,9 +95,10 @@ fn product(
 fn grad_weight_block(g: &[f32], x: &[f32], k: usize, n: usize, sum: &mut [f32]) {
     let depth = g.len().checked_div(n).unwrap_or(0);
     let tile = Tile::best();
-    with_scratch(tile.packed(SLICE, depth), |packed| {
-        for from in (0..k).step_by(SLICE) {
-            let columns = SLICE.min(k - from);
+    let slice = SLICE.max(tile.height);
+    with_scratch(tile.packed(slice, depth), |packed| {
+        for from in (0..k).step_by(slice) {
+            let columns = slice.min(k - from);
             tile.pack(Matrix { start: &x[from..], row: 1, column: k }, columns, depth, packed);
             let rhs = Matrix { start: g, row: n, column: 1 };
             let out = Output { start: &mut sum[from..], column: k };

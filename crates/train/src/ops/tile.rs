@@ -36,7 +36,7 @@ pub(super) struct Tile {
     /// Floats in a register.
     lanes: usize,
     /// Rows: several registers.
-    height: usize,
+    pub height: usize,
     /// Columns.
     width: usize,
     /// By registers and columns.
@@ -47,8 +47,10 @@ impl Tile {
     /// The tile that suits this machine.
     pub fn best() -> Self {
         #[cfg(target_arch = "x86_64")]
-        if Isa::current() != Isa::Plain {
-            return Self::new(8, &gemm_f32::microkernel::fma::f32::UKR);
+        match Isa::current() {
+            Isa::Avx512 => return Self::new(16, &gemm_f32::microkernel::avx512f::f32::UKR),
+            Isa::Avx2 => return Self::new(8, &gemm_f32::microkernel::fma::f32::UKR),
+            Isa::Plain => {}
         }
         #[cfg(target_arch = "aarch64")]
         return Self::new(4, &gemm_f32::microkernel::neon::f32::UKR);

@@ -125,57 +125,79 @@ impl Library {
         Ok(())
     }
 
-    /// Starts to receive the next message of any process, if there is one: a new flight, or the next piece of the last
-    /// one from the same process in `flights`. Whether there was one.
+    /// Starts to receive the next frame of any process, if one has begun to arrive. Whether there was one.
+    ///
+    /// The beginning of a long frame says how long it is, so that all its pieces are asked for at once: the library
+    /// then writes them where they belong as they come, instead of keeping them until they are asked for.
     pub fn receive(&self, pool: &Arc<Pool>, flights: &mut [VecDeque<Flight>]) -> Result<bool> {
+        let Some((mut message, from, tag, lines)) = self.probe()? else {
+            return Ok(false);
+        };
+        let mut first = pool.frame((lines.max(1) - 1) * Frame::LINE);
+        let start = first.lines_mut().as_mut_ptr().cast();
+        let (count, mut request) = (lines as c_int, MaybeUninit::uninit());
+        // SAFETY: as much room as the message has, in a frame that its flight keeps until the request is done.
+        let request = unsafe {
+            checked(ffi::MPI_Imrecv(start, count, self.line, &mut message, request.as_mut_ptr()))?;
+            request.assume_init()
+        };
+        let mut flight = Flight { requests: VecDeque::from([request]), frame: first, missing: 0, peer: from };
+        if tag == HEAD {
+            flight = self.receive_pieces(pool, flight)?;
+        }
+        flights[from].push_back(flight);
+        Ok(true)
+    }
+
+    /// The next message that has arrived: itself, its sender, its tag and its lines. Pieces are never among them.
+    fn probe(&self) -> Result<Option<(ffi::MPI_Message, usize, c_int, usize)>> {
         let (mut found, mut lines) = (0, 0);
         let (mut message, mut status) = (MaybeUninit::uninit(), MaybeUninit::<ffi::MPI_Status>::uninit());
-        let any = (
-            // SAFETY: a constant of the library.
-            unsafe { ffi::RSMPI_ANY_SOURCE },
-            // SAFETY: as above.
-            unsafe { ffi::RSMPI_ANY_TAG },
-        );
+        // SAFETY: constants of the library.
+        let any = unsafe { (ffi::RSMPI_ANY_SOURCE, ffi::RSMPI_ANY_TAG) };
         // SAFETY: all places are ours; status and message are written when `found` is.
-        let (mut message, status) = unsafe {
+        unsafe {
             let places = (message.as_mut_ptr(), status.as_mut_ptr());
             checked(ffi::MPI_Improbe(any.0, any.1, self.world, &mut found, places.0, places.1))?;
             if found == 0 {
-                return Ok(false);
+                return Ok(None);
             }
             checked(ffi::MPI_Get_count(places.1, self.line, &mut lines))?;
-            (message.assume_init(), status.assume_init())
-        };
-        let from = &mut flights[status.MPI_SOURCE as usize];
-        if status.MPI_TAG == HEAD {
-            let mut head = pool.frame(0);
-            let start = head.lines_mut().as_mut_ptr().cast();
-            // SAFETY: one line of room for one line, which is here already, so that this does not wait.
-            checked(unsafe {
-                ffi::MPI_Mrecv(start, lines, self.line, &mut message, ffi::RSMPI_STATUS_IGNORE)
-            })?;
-            let bytes = Route::announced(&head).ok_or("a message of another program came")?;
-            let mut flight = Flight::new(pool.frame(bytes), status.MPI_SOURCE as usize);
-            flight.frame.lines_mut()[..Frame::LINE].copy_from_slice(head.lines());
-            flight.missing -= 1;
-            from.push_back(flight);
-            return Ok(true);
+            let status = status.assume_init();
+            let from = status.MPI_SOURCE as usize;
+            Ok(Some((message.assume_init(), from, status.MPI_TAG, lines.max(0) as usize)))
         }
-        if status.MPI_TAG == WHOLE {
-            let frame = pool.frame((lines.max(1) as usize - 1) * Frame::LINE);
-            from.push_back(Flight::new(frame, status.MPI_SOURCE as usize));
+    }
+
+    /// The flight of the frame whose first line is in `head`, with all its pieces asked for.
+    fn receive_pieces(&self, pool: &Arc<Pool>, mut head: Flight) -> Result<Flight> {
+        // One line, which is here already: this does not wait.
+        while !self.landed(&mut head)? {}
+        let bytes = Route::announced(&head.frame).ok_or("a message of another program came")?;
+        let mut flight = Flight::new(pool.frame(bytes), head.peer);
+        flight.frame.lines_mut()[..Frame::LINE].copy_from_slice(head.frame.lines());
+        flight.missing -= 1;
+        while flight.missing > 0 {
+            let lines = flight.missing.min(LONGEST);
+            let (start, count) = (flight.next(lines).cast(), lines as c_int);
+            let mut request = MaybeUninit::uninit();
+            // SAFETY: as in `send_piece`. Pieces of one process match receives in the order of both.
+            let request = unsafe {
+                let from = flight.peer as c_int;
+                checked(ffi::MPI_Irecv(
+                    start,
+                    count,
+                    self.line,
+                    from,
+                    PIECE,
+                    self.world,
+                    request.as_mut_ptr(),
+                ))?;
+                request.assume_init()
+            };
+            flight.requests.push_back(request);
         }
-        let flight = from.back_mut().filter(|flight| lines as usize <= flight.missing);
-        let flight = flight.ok_or("a piece of a message came without its beginning")?;
-        let start = flight.next(lines as usize).cast();
-        let mut request = MaybeUninit::uninit();
-        // SAFETY: as in `send_piece`; `next` gave as much room as the message has.
-        let request = unsafe {
-            checked(ffi::MPI_Imrecv(start, lines, self.line, &mut message, request.as_mut_ptr()))?;
-            request.assume_init()
-        };
-        flight.requests.push_back(request);
-        Ok(true)
+        Ok(flight)
     }
 
     /// Whether the library is done with a flight; also lets it work on all others.
@@ -189,7 +211,7 @@ impl Library {
             }
             flight.requests.pop_front();
         }
-        Ok(flight.missing == 0)
+        Ok(true)
     }
 
     /// Leaves the job. Waits for all other processes to leave, so only with those that are known to come.
