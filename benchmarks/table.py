@@ -96,10 +96,12 @@ def exchange(file):
         key = (record["link_mbit"], record["ranks"], record["operation"])
         shares.setdefault(key, {})[record["megabytes"]] = record
     sizes = sorted({size for found in shares.values() for size in found})
-    rows = ["| link, Mbit/s | hosts | operation | " + " | ".join(f"{size} MB" for size in sizes) + " |",
-            "|---|---|---" + "|---" * len(sizes) + "|"]
+    rows = ["| link, Mbit/s | hosts | operation | " + " | ".join(f"{size} MB" for size in sizes) + " | plain TCP |",
+            "|---|---|---" + "|---" * len(sizes) + "|---|"]
     for (link, ranks, operation), found in shares.items():
         cells = [f"{100 * found[size]['share']:.0f} % ({found[size]['mbit']:.0f})" for size in sizes]
+        plain = [record["tcp_mbit"] for record in found.values() if "tcp_mbit" in record]
+        cells.append(f"{100 * plain[0] / link:.0f} % ({plain[0]:.0f})" if plain else "-")
         rows.append(f"| {link:.0f} | {ranks} | {operation} | " + " | ".join(cells) + " |")
     return rows
 

@@ -5,7 +5,8 @@
 //! their first meeting instead of hanging or mistaking one's data for the other's. This makes `broadcast` and
 //! `gather` wait for all ranks, like a barrier.
 //!
-//! Cost per rank with P ranks: P - 1 messages (`all_reduce` of long arrays: twice that); bytes as given below.
+//! Cost per rank with P ranks: P - 1 messages (`all_reduce` of long arrays: twice that for each stretch of them); bytes as
+//! given below.
 
 use crate::envelope::{Envelope, Operation};
 use crate::{Comm, Error, Frame, Kind, Result, Tag};

@@ -31,6 +31,21 @@ fn sums_are_those_of_adding_in_rank_order_bit_for_bit() {
 }
 
 #[test]
+fn sums_that_are_made_in_stretches_run_in_rank_order_too() {
+    // A stretch is 1 MiB per rank: three whole ones and a rest that is no multiple of the ranks.
+    for ranks in [2, 3] {
+        on_all_transports(ranks, |comm| {
+            let length = 3 * comm.size() * (1 << 18) + 7;
+            let mut sums: Vec<f32> = (0..length).map(|i| number(comm.rank(), i)).collect();
+            comm.all_reduce_sum_f32(&mut sums, Kind::Gradients)?;
+            let expected = |i| (1..comm.size()).fold(number(0, i), |sum, rank| sum + number(rank, i));
+            assert!(sums.iter().enumerate().all(|(i, sum)| sum.to_bits() == f32::to_bits(expected(i))));
+            Ok(())
+        });
+    }
+}
+
+#[test]
 fn sums_of_counts_wrap_and_maxima_are_maxima() {
     for ranks in RANKS {
         on_all_transports(ranks, |comm| {
