@@ -70,10 +70,12 @@ def speed(file):
 
 
 def partition(file):
-    """One row per graph and method; what differs with the number of parts stands side by side."""
+    """One row per graph and method; what differs with the number of parts stands side by side. Medians of the last commit."""
     cuts = {}
     for record in records(file):
-        cuts.setdefault(record["data"], {}).setdefault(record["method"], {})[record["parts"]] = record
+        by_parts = cuts.setdefault(record["data"], {}).setdefault(record["method"], {})
+        found = by_parts.setdefault(record["parts"], [])
+        by_parts[record["parts"]] = [r for r in found if r["commit"] == record["commit"]] + [record]
     rows = []
     for data, methods in cuts.items():
         parts = sorted({count for by_parts in methods.values() for count in by_parts})
@@ -81,11 +83,13 @@ def partition(file):
         rows += ["", f"{data}, parts {shown}:", "", "| method | cut | replication | seconds | memory, MB | M edges/s of a pass |",
                  "|---|---|---|---|---|---|"]
         for method, by_parts in methods.items():
-            column = lambda form: " / ".join(form(by_parts[count]) if count in by_parts else "-" for count in parts)
+            def column(form, value):
+                cell = lambda found: form % statistics.median(values) if (values := [v for r in found if (v := value(r))]) else "-"
+                return " / ".join(cell(by_parts.get(count, [])) for count in parts)
             rows.append(f"| `{method.replace(':', ' ')}` | " + " | ".join([
-                column(lambda r: f"{r['cut_fraction']:.3f}"), column(lambda r: f"{r['replication_factor']:.2f}"),
-                column(lambda r: f"{r['secs']:.2f}"), column(lambda r: f"{r.get('extra_mb', r['rss_mb']):.0f}"),
-                column(lambda r: f"{r['edges_per_sec'] / 1e6:.0f}" if r.get("edges_per_sec") else "-")]) + " |")
+                column("%.3f", lambda r: r["cut_fraction"]), column("%.2f", lambda r: r["replication_factor"]),
+                column("%.2f", lambda r: r["secs"]), column("%.0f", lambda r: r.get("extra_mb", r["rss_mb"])),
+                column("%.0f", lambda r: (r.get("edges_per_sec") or 0) / 1e6)]) + " |")
     return rows[1:]
 
 

@@ -71,6 +71,21 @@ fn the_memory_of_a_streaming_method_is_bounded_by_its_nodes() {
 }
 
 #[test]
+fn spring_holds_little_beside_the_nodes_of_a_sparse_graph() {
+    let _alone = alone();
+    let (nodes, edges) = (200_000, 600_000);
+    let entry = PARTITIONERS.iter().find(|entry| entry.name == "spring").unwrap();
+    let edges = Box::new(Drawn { nodes, edges, next: 0 });
+    let mut dataset = Dataset { edges, ..small::bare("drawn", nodes, &[]) };
+    let (result, bytes) =
+        peak_of(|| (entry.build)().assign(&mut dataset, &Request::new(8, 1), &Silent).unwrap());
+    result.check(nodes).unwrap();
+    // A chunk of edges and 24 bytes per node; the lists alone would take 24 more.
+    let most = 16 * EdgeChunk::EDGES + 24 * nodes as usize;
+    assert!(bytes <= most, "held {bytes} bytes, expected at most {most}");
+}
+
+#[test]
 fn the_memory_of_writing_a_store_does_not_follow_the_edges() {
     let _alone = alone();
     let assignment = Assignment { parts: 3, part_of: (0..NODES as u32).map(|node| node % 3).collect() };

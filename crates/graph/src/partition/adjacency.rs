@@ -48,24 +48,13 @@ impl Adjacency {
         Ok(Self::merged(offsets, neighbors))
     }
 
-    /// The lists of `nodes` nodes from pairs of neighbours with weights, each pair given once, in any order.
-    pub fn of_pairs(nodes: usize, pairs: impl Iterator<Item = (u32, u32, u32)> + Clone) -> Self {
-        let mut offsets = vec![0usize; nodes + 1];
-        for (a, b, _) in pairs.clone() {
-            offsets[a as usize + 1] += 1;
-            offsets[b as usize + 1] += 1;
-        }
-        (0..nodes).for_each(|node| offsets[node + 1] += offsets[node]);
-        let mut next = offsets.clone();
-        let mut entries = vec![(0u32, 0u32); offsets[nodes]];
-        for (a, b, weight) in pairs {
-            for (node, other) in [(a, b), (b, a)] {
-                entries[next[node as usize]] = (other, weight);
-                next[node as usize] += 1;
-            }
-        }
+    /// Makes of lists in any order, that of node `v` in `offsets[v]..offsets[v + 1]`, ascending ones.
+    pub fn of_lists(offsets: Vec<usize>, mut entries: Vec<(u32, u32)>) -> Self {
         each_list(&offsets, &mut entries, &|list: &mut [(u32, u32)]| list.sort_unstable());
-        let (neighbors, weights) = entries.into_iter().unzip();
+        let weights = entries.iter().map(|entry| entry.1).collect();
+        // Written over the entries.
+        let mut neighbors: Vec<u32> = entries.into_iter().map(|entry| entry.0).collect();
+        neighbors.shrink_to_fit();
         Self { offsets, neighbors, weights }
     }
 

@@ -7,11 +7,12 @@
 
 use super::adjacency::Adjacency;
 use super::moving::{Level, Moving, renumber};
+use super::tally::{Tally, leads};
 use crate::Result;
 use crate::progress::Progress;
 use crate::random::Key;
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::BinaryHeap;
 
 /// Nodes per part at which coarsening ends.
 const FEW: usize = 24;
@@ -76,12 +77,12 @@ impl Multilevel<'_> {
     fn grow(&self, level: &Level, key: Key) -> Vec<u32> {
         let mut order: Vec<u32> = (0..level.nodes() as u32).collect();
         key.shuffle(&mut order);
-        let mut part_of = vec![self.parts; level.nodes()];
+        let (mut part_of, mut pulls) = (vec![self.parts; level.nodes()], Tally::new(level.nodes()));
         let mut left: u64 = level.sizes.iter().map(|&size| u64::from(size)).sum();
         let mut seeds = order.iter().copied();
         for part in 0..self.parts {
             let share = left / u64::from(self.parts - part);
-            let (mut size, mut pull, mut queue) = (0, HashMap::new(), BinaryHeap::new());
+            let (mut size, mut queue) = (0, BinaryHeap::new());
             while size < share {
                 // Entries of the queue that are out of date name a node that is taken, or taken since.
                 let pulled = std::iter::from_fn(|| queue.pop()).map(|(_, node): (u64, u32)| node);
@@ -91,11 +92,11 @@ impl Multilevel<'_> {
                 size += u64::from(level.sizes[node as usize]);
                 let free = |(other, _): &(u32, u32)| part_of[*other as usize] == self.parts;
                 for (other, weight) in level.graph.of(node).filter(free) {
-                    let pull = pull.entry(other).or_insert(0);
-                    *pull += u64::from(weight);
-                    queue.push((*pull, other));
+                    pulls.add(other, u64::from(weight));
+                    queue.push((pulls.of(other), other));
                 }
             }
+            pulls.clear();
             left -= size;
         }
         part_of.iter_mut().filter(|part| **part == self.parts).for_each(|part| *part = self.parts - 1);
@@ -106,30 +107,42 @@ impl Multilevel<'_> {
     fn refine(&self, level: &Level, part_of: &mut [u32]) {
         let mut filled = self.filled(level, part_of);
         let mut weights = vec![0u64; self.parts as usize];
+        // Who has most weight at home wants to stay until a neighbour leaves.
+        let mut settled = vec![false; level.nodes()];
         for _ in 0..ROUNDS {
             let mut moved = 0;
             for node in 0..level.nodes() as u32 {
                 let (home, size) = (part_of[node as usize] as usize, u64::from(level.sizes[node as usize]));
+                if settled[node as usize] && filled[home] <= self.room {
+                    continue;
+                }
                 weights.fill(0);
                 for (other, weight) in level.graph.of(node) {
                     weights[part_of[other as usize] as usize] += u64::from(weight);
                 }
-                let fits = |part: &usize| *part != home && filled[*part] + size <= self.room;
-                let most = |part: &usize| (weights[*part], Reverse(filled[*part]));
-                let Some(best) = (0..self.parts as usize).filter(fits).max_by_key(most) else { continue };
-                let gains = weights[best] > weights[home]
-                    || (weights[best] == weights[home] && filled[best] + size < filled[home]);
-                if gains || filled[home] > self.room {
-                    filled[home] -= size;
-                    filled[best] += size;
-                    part_of[node as usize] = best as u32;
-                    moved += 1;
-                }
+                settled[node as usize] = leads(&weights, home);
+                let Some(best) = self.destination(&weights, &filled, home, size) else { continue };
+                filled[home] -= size;
+                filled[best] += size;
+                part_of[node as usize] = best as u32;
+                level.graph.of(node).for_each(|(other, _)| settled[other as usize] = false);
+                settled[node as usize] = false;
+                moved += 1;
             }
             if moved == 0 {
                 break;
             }
         }
+    }
+
+    /// The part that a node of this `size` should leave `home` for, if there is one.
+    fn destination(&self, weights: &[u64], filled: &[u64], home: usize, size: u64) -> Option<usize> {
+        let fits = |part: &usize| *part != home && filled[*part] + size <= self.room;
+        let most = |part: &usize| (weights[*part], Reverse(filled[*part]));
+        let best = (0..weights.len()).filter(fits).max_by_key(most)?;
+        let gains = weights[best] > weights[home]
+            || (weights[best] == weights[home] && filled[best] + size < filled[home]);
+        (gains || filled[home] > self.room).then_some(best)
     }
 
     fn filled(&self, level: &Level, part_of: &[u32]) -> Vec<u64> {
@@ -151,81 +164,116 @@ fn cut(level: &Level, part_of: &[u32]) -> u64 {
 
 /// Weights of pairs of nodes, at most so many: a hash table with linear probing.
 ///
-/// Keys and weights take 12 bytes per slot, and the table never has more slots than the most pairs need.
+/// The table never has more slots than the most pairs need.
 pub(super) struct Pairs {
-    keys: Vec<u64>,
-    weights: Vec<u32>,
+    slots: Vec<Pair>,
     used: usize,
     most: usize,
 }
 
+/// Two nodes, the lower first, and the weight between them: 12 bytes.
+#[derive(Clone, Copy)]
+struct Pair {
+    nodes: [u32; 2],
+    weight: u32,
+}
+
 /// No pair: nobody is joined to themselves.
-const EMPTY: u64 = 0;
+const EMPTY: Pair = Pair { nodes: [0; 2], weight: 0 };
+
+impl Pair {
+    #[inline]
+    fn is_empty(&self) -> bool {
+        self.nodes == EMPTY.nodes
+    }
+}
 
 impl Pairs {
-    /// No pair yet, and room for `most`.
-    pub fn new(most: usize) -> Self {
-        let mut pairs = Self { keys: Vec::new(), weights: Vec::new(), used: 0, most };
-        pairs.resize(1 << 10);
+    /// Slots for each of the nodes to begin with: a sparse graph then has room without the table ever being made anew.
+    const SLOTS: usize = 8;
+
+    /// No pair of `nodes` nodes yet, and room for `most`.
+    pub fn new(nodes: usize, most: usize) -> Self {
+        let mut pairs = Self { slots: Vec::new(), used: 0, most };
+        pairs.resize(Self::SLOTS * nodes.max(128));
         pairs
     }
 
     /// `weight` more between `a` and `b`, where always `a < b`; whether there was room.
     #[inline]
     pub fn add(&mut self, a: u32, b: u32, weight: u32) -> bool {
-        let key = u64::from(a) << 32 | u64::from(b);
-        let slot = self.slot(key);
-        if self.keys[slot] == EMPTY {
-            return self.insert(key, weight);
+        let slot = self.slot([a, b]);
+        let pair = &mut self.slots[slot];
+        if pair.is_empty() {
+            return self.insert(Pair { nodes: [a, b], weight });
         }
-        self.weights[slot] = self.weights[slot].saturating_add(weight);
+        pair.weight = pair.weight.saturating_add(weight);
         true
     }
 
     #[inline(never)]
-    fn insert(&mut self, key: u64, weight: u32) -> bool {
+    fn insert(&mut self, pair: Pair) -> bool {
         if self.used == self.most {
             return false;
         }
         // A quarter of the slots stays free, so that searches end soon.
-        if self.used + self.used / 3 >= self.keys.len() - 1 {
-            self.resize(2 * self.keys.len());
+        if self.used + self.used / 3 >= self.slots.len() - 1 {
+            self.resize(2 * self.slots.len());
         }
-        let slot = self.slot(key);
-        (self.keys[slot], self.weights[slot]) = (key, weight);
+        let slot = self.slot(pair.nodes);
+        self.slots[slot] = pair;
         self.used += 1;
         true
     }
 
     fn resize(&mut self, slots: usize) {
         let slots = slots.min(self.most + self.most / 3 + 2);
-        let keys = std::mem::replace(&mut self.keys, vec![EMPTY; slots]);
-        let weights = std::mem::replace(&mut self.weights, vec![0; slots]);
-        for (key, weight) in keys.into_iter().zip(weights).filter(|pair| pair.0 != EMPTY) {
-            let slot = self.slot(key);
-            (self.keys[slot], self.weights[slot]) = (key, weight);
+        let old = std::mem::replace(&mut self.slots, vec![EMPTY; slots]);
+        for pair in old.into_iter().filter(|pair| !pair.is_empty()) {
+            let slot = self.slot(pair.nodes);
+            self.slots[slot] = pair;
         }
     }
 
-    /// Where `key` is, or would be. Nobody chooses these keys to harm us, so a multiplication mixes them well enough.
+    /// Where the pair of `nodes` is, or would be. Nobody chooses these to harm us, so a multiplication mixes them well
+    /// enough.
     #[inline]
-    fn slot(&self, key: u64) -> usize {
+    fn slot(&self, nodes: [u32; 2]) -> usize {
+        let key = u64::from(nodes[0]) << 32 | u64::from(nodes[1]);
         let mixed = (key ^ (key >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let mut slot = ((u128::from(mixed) * self.keys.len() as u128) >> 64) as usize;
-        while self.keys[slot] != key && self.keys[slot] != EMPTY {
-            slot = if slot + 1 == self.keys.len() { 0 } else { slot + 1 };
+        let mut slot = ((u128::from(mixed) * self.slots.len() as u128) >> 64) as usize;
+        while self.slots[slot].nodes != nodes && !self.slots[slot].is_empty() {
+            slot = if slot + 1 == self.slots.len() { 0 } else { slot + 1 };
         }
         slot
     }
 
     /// The graph of nodes with these `sizes` that the pairs join; the order in which they were added does not matter.
     pub fn level(self, sizes: Vec<u32>) -> Level {
-        let ends = |(&pair, &weight): (&u64, &u32)| ((pair >> 32) as u32, pair as u32, weight);
-        let pairs = self.keys.iter().zip(&self.weights).filter(|pair| *pair.0 != EMPTY).map(ends);
-        let graph = Adjacency::of_pairs(sizes.len(), pairs);
+        let (offsets, entries) = self.lists(sizes.len());
+        let graph = Adjacency::of_lists(offsets, entries);
         let degree = |node: u32| graph.of(node).map(|(_, weight)| u64::from(weight)).sum();
         let degrees = (0..sizes.len() as u32).map(degree).collect();
         Level { graph, sizes, degrees }
+    }
+
+    /// Where the list of each of `nodes` nodes starts, and all lists: the other ends of its pairs with their weights.
+    fn lists(self, nodes: usize) -> (Vec<usize>, Vec<(u32, u32)>) {
+        let mut pairs = self.slots;
+        pairs.retain(|pair| !pair.is_empty());
+        pairs.shrink_to_fit();
+        let mut offsets = vec![0usize; nodes + 1];
+        pairs.iter().flat_map(|pair| pair.nodes).for_each(|node| offsets[node as usize + 1] += 1);
+        (0..nodes).for_each(|node| offsets[node + 1] += offsets[node]);
+        let mut next = offsets.clone();
+        let mut entries = vec![(0u32, 0u32); offsets[nodes]];
+        for Pair { nodes: [a, b], weight } in pairs {
+            for (node, other) in [(a, b), (b, a)] {
+                entries[next[node as usize]] = (other, weight);
+                next[node as usize] += 1;
+            }
+        }
+        (offsets, entries)
     }
 }
 
@@ -236,7 +284,7 @@ mod tests {
     use crate::random::Purpose;
 
     fn level(sizes: Vec<u32>, edges: impl Iterator<Item = (u32, u32, u32)>) -> Level {
-        let mut pairs = Pairs::new(1 << 20);
+        let mut pairs = Pairs::new(sizes.len(), 1 << 20);
         edges.for_each(|(a, b, weight)| assert!(pairs.add(a.min(b), a.max(b), weight)));
         pairs.level(sizes)
     }
@@ -262,7 +310,7 @@ mod tests {
 
     #[test]
     fn pairs_are_summed_until_there_are_too_many() {
-        let (mut pairs, most) = (Pairs::new(5_000), 5_000);
+        let (mut pairs, most) = (Pairs::new(2, 5_000), 5_000);
         let pair = |i: u32| (i / 100, 100 + i % 100 * 7919);
         for round in 1..=3 {
             assert!((0..most).all(|i| pairs.add(pair(i).0, pair(i).1, round)));

@@ -1,13 +1,15 @@
 //! Every node with its neighbours, in the order of ids, from an edge stream in any order: sorted on disk.
 //!
 //! Methods that decide node by node need a node's whole list at once, and an edge stream does not give it. The edges
-//! are sorted by node in a temporary file: nodes are cut into ranges of about [`RANGE`] list entries, one pass
-//! appends the ends of every edge to their ranges, and each range is then sorted in memory. After that a pass over all
-//! lists is one sequential read. Self-loops are dropped, directions forgotten, parallel edges kept. Where every edge is
-//! held in both directions, one of them says it all: a list then has the sources of the edges that end there.
+//! are sorted by node in a temporary file: nodes are cut into ranges of about half as many list entries as there are
+//! nodes, one pass appends the ends of every edge to their ranges, and each range is then sorted in memory. After that a
+//! pass over all lists is one sequential read. Self-loops are dropped, directions forgotten, parallel edges kept. Where
+//! every edge is held in both directions, one of them says it all: a list then has the sources of the edges that end
+//! there.
 //!
-//! Memory: 4 bytes per node, and a fixed buffer (or one list, if a single one is longer). Disk: 16 bytes per edge, 8
-//! where edges are held in both directions. Lists that fit the buffer never leave memory.
+//! Memory: 4 bytes per node; while edges are taken 1 more, while ranges are sorted 6 and in a pass 2, but never more than
+//! a fixed buffer (or one list, if a single one is longer). Disk: 16 bytes per edge, 8 where edges are held in both
+//! directions. Lists that fit into one range never leave memory.
 
 use super::Request;
 use super::passes::{each_chunk, each_edge, small_nodes};
@@ -19,12 +21,20 @@ use std::ops::ControlFlow;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
-/// List entries that are sorted in memory at once: 12 MB while that goes on.
-const RANGE: u64 = 1 << 20;
 /// Nodes that always share a range, so that a table finds it.
 const BLOCK: usize = 256;
-/// Words that all ranges together hold back before they are written: 8 MB.
-const BUFFERED: usize = 2 << 20;
+
+/// List entries that are sorted together, at least and at most: 12 bytes each while that goes on, 4 in a pass.
+const RANGE: [u64; 2] = [1 << 16, 1 << 20];
+/// Ranges of a graph with many edges per node, while they are not the largest: each writes some KB at a time.
+const RANGES: u64 = 256;
+/// Words that all ranges together hold back before they are written, at least and at most: 64 KB and 8 MB.
+const BUFFERED: [usize; 2] = [1 << 14, 2 << 20];
+
+/// Entries of a range of `dataset`: what is held of its edges at once is little beside what is held of its nodes.
+fn range_entries(dataset: &Dataset) -> u64 {
+    (dataset.nodes / 2).max(2 * dataset.edges.len() / RANGES).clamp(RANGE[0], RANGE[1])
+}
 
 /// The neighbour lists of all nodes, sorted by node.
 pub(super) struct Neighbors {
@@ -50,7 +60,8 @@ struct Range {
 impl Neighbors {
     /// Sorts the edges of `dataset`, in two passes.
     pub fn sort(dataset: &mut Dataset, request: &Request, progress: &dyn Progress) -> Result<Self> {
-        Self::sort_in_ranges(dataset, request, RANGE, progress)
+        let most = range_entries(dataset);
+        Self::sort_in_ranges(dataset, request, most, progress)
     }
 
     fn sort_in_ranges(
@@ -74,6 +85,12 @@ impl Neighbors {
     /// How many nodes there are.
     pub fn nodes(&self) -> u64 {
         self.degrees.len() as u64
+    }
+
+    /// How many neighbours `node` has.
+    #[inline]
+    pub fn degree(&self, node: u32) -> u32 {
+        self.degrees[node as usize]
     }
 
     /// How many edges there are, directions forgotten.
@@ -183,7 +200,7 @@ pub(super) struct Sorter {
 impl Sorter {
     /// For the edges of `dataset`, whose nodes have no more than `degrees` ends of edges each.
     pub fn new(dataset: &Dataset, request: &Request, degrees: impl Iterator<Item = u32>) -> Result<Self> {
-        Self::in_ranges(dataset, request, degrees, RANGE)
+        Self::in_ranges(dataset, request, degrees, range_entries(dataset))
     }
 
     fn in_ranges(
@@ -199,7 +216,10 @@ impl Sorter {
         let range_of = (0..).zip(&ranges).flat_map(blocks).collect();
         let (scratch, limit) = match ranges.len() {
             0 | 1 => (None, usize::MAX),
-            many => (Some(Scratch::new(request.scratch.as_ref())?), (BUFFERED / many).max(1 << 12) & !1),
+            many => {
+                let buffered = (dataset.nodes as usize / 4).clamp(BUFFERED[0], BUFFERED[1]);
+                (Some(Scratch::new(request.scratch.as_ref())?), (buffered / many).max(1 << 12) & !1)
+            }
         };
         let words = |range: &Range| if both_held { range.entries } else { 2 * range.entries } as usize;
         let pending = ranges.iter().map(|range| Vec::with_capacity(limit.min(words(range)))).collect();

@@ -1,12 +1,12 @@
 //! From clusters to parts with the edges on disk: what a stream order spoilt, further passes over the nodes mend.
 //!
 //! Label propagation over the clusters (each node joins the cluster of most of its neighbours that has room), then the
-//! graph of clusters, which is small, is partitioned in memory by a multilevel method ([`Multilevel`]), then, from these
-//! parts or from those the caller has, whichever cut less, label propagation over the parts. Sizes stay within bounds
-//! throughout (Akhremtsev, Sanders & Schulz, (Semi-)External Algorithms for Graph Partitioning and Clustering, 2014).
+//! graph of clusters, which is small, is partitioned in memory by a multilevel method ([`Multilevel`]), then label
+//! propagation over the parts. Sizes stay within bounds throughout (Akhremtsev, Sanders & Schulz, (Semi-)External
+//! Algorithms for Graph Partitioning and Clustering, 2014).
 //!
-//! Memory: 12 bytes per node and 12 per cluster, 64 per pair of adjacent clusters, of which there may be [`PAIRS`] per
-//! node (where there are more, the caller's parts are taken), and the buffer of [`Neighbors`].
+//! Memory: 12 bytes per node and 12 per cluster, 40 per pair of adjacent clusters, of which there may be [`PAIRS`] per
+//! node (where there are more, the caller makes the parts), and the buffer of [`Neighbors`].
 
 use super::Assignment;
 use super::coarse::{Multilevel, Pairs};
@@ -22,7 +22,7 @@ use std::ops::ControlFlow;
 
 /// Pairs of adjacent clusters per node that are held in memory.
 const PAIRS: usize = 2;
-/// Pairs that are held however few nodes there are: 16 MB.
+/// Pairs that are held however few nodes there are: at most 12 MB.
 const ALWAYS: usize = 1 << 18;
 /// The largest cluster, as a share of a part.
 const SHARE: u64 = 24;
@@ -48,60 +48,32 @@ pub(super) struct Labels {
     pub count: usize,
 }
 
-/// Parts from clusters, or from `start` if that cuts less or the graph of clusters is too large.
+/// Parts from clusters, by way of the graph of clusters, or if that is too large as `otherwise` makes them.
 pub(super) fn partition(
-    neighbors: &Neighbors,
-    clusters: Labels,
-    start: Assignment,
-    plan: &Plan,
-    progress: &dyn Progress,
-) -> Result<Assignment> {
-    let part_of = match by_clusters(neighbors, clusters, plan, progress)? {
-        Some(found) => better(neighbors, found, start.part_of, progress)?,
-        None => start.part_of,
-    };
-    let mut stream = Restream::new(neighbors, part_of, plan.parts, plan.slack);
-    for _ in 0..plan.passes {
-        let moved = stream.pass("moving nodes between parts", progress, |count, _| f64::from(count))?;
-        if moved * 500 < neighbors.nodes() {
-            break;
-        }
-    }
-    Ok(stream.finish())
-}
-
-/// The part of every node by a partition of the graph of clusters, unless that is too large.
-fn by_clusters(
     neighbors: &Neighbors,
     mut clusters: Labels,
     plan: &Plan,
+    otherwise: impl FnOnce(Labels) -> Result<Assignment>,
     progress: &dyn Progress,
-) -> Result<Option<Vec<u32>>> {
+) -> Result<Assignment> {
     let room = room(clusters.of.len(), plan.parts, plan.slack);
+    let most = (PAIRS * clusters.of.len()).max(ALWAYS);
+    // A graph with so few edges has no more pairs of clusters: only with more is there need for what propagation changes.
+    let original = (neighbors.edges() > most as f64).then(|| clusters.clone());
     propagate(neighbors, &mut clusters, room / SHARE, plan.passes, progress)?;
-    let Some(coarse) = contract(neighbors, &clusters, progress)? else { return Ok(None) };
-    let method = Multilevel { parts: plan.parts, room, key: plan.key, progress };
-    let part_of_cluster = method.run(&coarse)?;
-    let mut part_of = clusters.of;
-    part_of.iter_mut().for_each(|cluster| *cluster = part_of_cluster[*cluster as usize]);
-    Ok(Some(part_of))
-}
-
-/// The one of two assignments that cuts fewer edges, the first if they are equal.
-fn better(
-    neighbors: &Neighbors,
-    first: Vec<u32>,
-    second: Vec<u32>,
-    progress: &dyn Progress,
-) -> Result<Vec<u32>> {
-    let mut cuts = [0; 2];
-    neighbors.each("comparing cuts", progress, |node, list| {
-        for (cut, part_of) in cuts.iter_mut().zip([&first, &second]) {
-            let home = part_of[node as usize];
-            *cut += list.iter().filter(|&&other| part_of[other as usize] != home).count() as u64;
+    let start = match contract(neighbors, &clusters, most, progress)? {
+        Some(coarse) => {
+            drop(original);
+            let part_of_cluster =
+                Multilevel { parts: plan.parts, room, key: plan.key, progress }.run(&coarse)?;
+            clusters.of.iter_mut().for_each(|cluster| *cluster = part_of_cluster[*cluster as usize]);
+            clusters.of
         }
-    })?;
-    Ok(if cuts[0] <= cuts[1] { first } else { second })
+        None => otherwise(original.unwrap_or(clusters))?.part_of,
+    };
+    let mut stream = Restream::new(neighbors, start, plan.parts, plan.slack);
+    stream.mend(plan.passes, progress)?;
+    Ok(stream.finish())
 }
 
 /// Every node joins the cluster of most of its neighbours, as long as that has at most `most` nodes.
@@ -124,6 +96,9 @@ fn propagate(
             // Labels come from all over memory: they are all asked for before the first is looked at.
             near.clear();
             near.extend(list.iter().map(|&other| labels[other as usize]));
+            if near.iter().all(|&label| label == own) {
+                return;
+            }
             near.iter().for_each(|&label| tally.add(label, 1));
             let best = most_of(&mut tally, own, |label| u64::from(filled[label as usize]) < most);
             if best != own {
@@ -154,10 +129,15 @@ fn most_of(tally: &mut Tally, own: u32, fits: impl Fn(u32) -> bool) -> u32 {
     best.1
 }
 
-/// The graph of clusters, unless it has too many edges to hold.
-fn contract(neighbors: &Neighbors, clusters: &Labels, progress: &dyn Progress) -> Result<Option<Level>> {
+/// The graph of clusters, unless it has more than `most` pairs of neighbours.
+fn contract(
+    neighbors: &Neighbors,
+    clusters: &Labels,
+    most: usize,
+    progress: &dyn Progress,
+) -> Result<Option<Level>> {
     let mut sizes = vec![0u32; clusters.count];
-    let mut pairs = Pairs::new((PAIRS * clusters.of.len()).max(ALWAYS));
+    let mut pairs = Pairs::new(clusters.count, most);
     let mut full = false;
     neighbors.each_until("joining clusters", progress, |node, list| {
         let own = clusters.of[node as usize];

@@ -9,10 +9,10 @@
 //! parts.
 //!
 //! Where we differ: what the order of a stream spoils, later passes mend. With `passes` above 0 the clusters stay small
-//! and are, with the paper's parts of them, only the beginning of `semi_external` partitioning; 0 is the paper's
-//! method. Memory: 16 bytes per node, 28 for each of the clusters, and what restreaming takes.
+//! and are only the beginning of `semi_external` partitioning, which comes back to merging where there are too many of
+//! them; 0 is the paper's method. Memory: 16 bytes per node, 28 for each of the clusters, and what restreaming takes.
 
-use super::neighbors::Sorter;
+use super::neighbors::{Neighbors, Sorter};
 use super::pack::pack;
 use super::passes::{DEGREES, each_chunk, prefetch, small_nodes};
 use super::restream;
@@ -64,18 +64,20 @@ impl Partitioner for Spring {
         let most = ((1.0 + slack) * nodes as f64 / f64::from(request.parts)) as u32;
         let passes = request.count(&ENTRY, restream::PASSES.name)?;
         let mut clusters = Clusters::new(dataset, request)?;
-        if passes == 0 || request.parts == 1 {
-            clusters.stream(dataset, progress, |_| Ok(()))?;
-            return Ok(clusters.merging().merge(most).assign(request.parts));
+        if clusters.remember {
+            clusters.stream(dataset, progress)?;
+            let (labels, merging) = clusters.merging();
+            return Ok(merging.merge(most).assign(labels, request.parts));
         }
-        let neighbors = clusters.stream_and_sort(dataset, request, progress)?;
-        let merging = clusters.merging();
-        let fine = merging.clusters.clone();
-        let start = merging.merge(most).assign(request.parts);
-        let neighbors = neighbors.finish(progress)?;
+        let sorter = clusters.stream_and_sort(dataset, request, progress)?;
+        let labels = clusters.labels();
+        let neighbors = sorter.finish(progress)?;
         let key = Key::new(request.seed, Purpose::Partition);
         let plan = Plan { parts: request.parts, slack, passes, key };
-        semi_external::partition(&neighbors, fine, start, &plan, progress)
+        let merged = |labels| {
+            Ok(Merging::of(&labels, &neighbors, progress)?.merge(most).assign(labels, request.parts))
+        };
+        semi_external::partition(&neighbors, labels, &plan, merged, progress)
     }
 }
 
@@ -106,6 +108,8 @@ struct Clusters {
     tau: u32,
     /// Whether degrees are those seen so far.
     online: bool,
+    /// Whether the stream is all that merging will know, and richest neighbours are to be remembered on the way.
+    remember: bool,
 }
 
 impl Clusters {
@@ -113,27 +117,24 @@ impl Clusters {
         let count = small_nodes(dataset, request)?;
         let edges = dataset.edges.len() as f64;
         let mut tau = request.number(&ENTRY, "tau")? * edges / f64::from(request.parts);
-        if request.count(&ENTRY, restream::PASSES.name)? > 0 {
+        let passes = request.count(&ENTRY, restream::PASSES.name)?;
+        if passes > 0 {
             tau = tau.min(FEW * 2.0 * edges / count.max(1) as f64);
         }
         let tau = tau.min(f64::from(u32::MAX - 1)) as u32;
         let unseen = Node { degree: 0, cluster: NONE, richest: NONE, volume: 0 };
         let online = request.is(&ENTRY, DEGREES.name, "online")?;
-        Ok(Self { nodes: vec![unseen; count], tau, online })
+        let remember = passes == 0 || request.parts == 1;
+        Ok(Self { nodes: vec![unseen; count], tau, online, remember })
     }
 
-    /// The degree pass and the clustering pass, which `also` sees every chunk of.
-    fn stream(
-        &mut self,
-        dataset: &mut Dataset,
-        progress: &dyn Progress,
-        also: impl FnMut(&EdgeChunk) -> Result<()>,
-    ) -> Result<()> {
+    /// The degree pass and the clustering pass.
+    fn stream(&mut self, dataset: &mut Dataset, progress: &dyn Progress) -> Result<()> {
         if self.online {
-            return self.cluster::<true>(dataset, progress, also);
+            return self.cluster::<true>(dataset, progress, |_| Ok(()));
         }
         self.count_degrees(dataset, progress)?;
-        self.cluster::<false>(dataset, progress, also)
+        self.cluster::<false>(dataset, progress, |_| Ok(()))
     }
 
     /// [`Self::stream`], after which all edges are in their ranges too. That takes known degrees: where they are counted
@@ -201,7 +202,9 @@ impl Clusters {
             if let Some(&id) = ids.get(place + AHEAD) {
                 let node = self.nodes[id as usize];
                 prefetch(&self.nodes, node.cluster as usize);
-                prefetch(&self.nodes, node.richest as usize);
+                if self.remember {
+                    prefetch(&self.nodes, node.richest as usize);
+                }
             }
         }
     }
@@ -224,8 +227,10 @@ impl Clusters {
                 self.nodes[id as usize].cluster = home;
             }
         }
-        self.enrich(source, target, v.degree);
-        self.enrich(target, source, u.degree);
+        if self.remember {
+            self.enrich(source, target, v.degree);
+            self.enrich(target, source, u.degree);
+        }
     }
 
     /// The node, in a cluster of its own if it was in none.
@@ -258,27 +263,33 @@ impl Clusters {
         self.nodes.get(node as usize).map_or(0, |node| node.degree)
     }
 
-    /// What merging needs to know; a node without edges is a cluster of its own.
-    fn merging(mut self) -> Merging {
+    /// The clusters, and what merging needs to know of them.
+    fn merging(mut self) -> (Labels, Merging) {
         let count = self.number();
-        let mut sizes = vec![0; count];
-        let mut representatives = vec![Representative::default(); count];
+        let mut merging = Merging::new(count);
         for (id, node) in (0..).zip(&self.nodes) {
-            let cluster = node.cluster as usize;
-            sizes[cluster] += 1;
             let wanted = self.nodes.get(node.richest as usize).map_or(NONE, |richest| richest.cluster);
-            let candidate = Representative { wealth: self.degree(node.richest), node: Reverse(id), wanted };
-            representatives[cluster] = representatives[cluster].max(candidate);
+            let wealth = self.degree(node.richest);
+            merging.count(node.cluster, Representative { wealth, node: Reverse(id), wanted });
         }
-        // Written over the nodes, which nobody needs any more.
-        let mut of: Vec<u32> = self.nodes.into_iter().map(|node| node.cluster).collect();
-        of.shrink_to_fit();
-        let parents = (0..count as u32).collect();
-        Merging { clusters: Labels { of, count }, parents, sizes, representatives }
+        (self.numbered(count), merging)
     }
 
-    /// Numbers clusters from 0 in the order of their founders; how many there are. Numbers take the place of volumes:
-    /// an array for them would be what this method needs most memory for.
+    /// The clusters.
+    fn labels(mut self) -> Labels {
+        let count = self.number();
+        self.numbered(count)
+    }
+
+    /// The clusters, which have numbers below `count`; they are written over the nodes, which nobody needs any more.
+    fn numbered(self, count: usize) -> Labels {
+        let mut of: Vec<u32> = self.nodes.into_iter().map(|node| node.cluster).collect();
+        of.shrink_to_fit();
+        Labels { of, count }
+    }
+
+    /// Numbers clusters from 0 in the order of their founders; how many there are. A node without edges is a cluster of
+    /// its own. Numbers take the place of volumes: an array for them would be what this method needs most memory for.
     fn number(&mut self) -> usize {
         for id in 0..self.nodes.len() {
             let cluster = &mut self.nodes[id].cluster;
@@ -316,13 +327,40 @@ impl Default for Representative {
 
 /// Clusters that are being merged: a forest over them.
 struct Merging {
-    clusters: Labels,
     parents: Vec<u32>,
     sizes: Vec<u32>,
     representatives: Vec<Representative>,
 }
 
 impl Merging {
+    /// `count` clusters that have no nodes yet.
+    fn new(count: usize) -> Self {
+        let parents = (0..count as u32).collect();
+        Self { parents, sizes: vec![0; count], representatives: vec![Representative::default(); count] }
+    }
+
+    /// `clusters` whose nodes find their richest neighbours in the lists.
+    fn of(clusters: &Labels, neighbors: &Neighbors, progress: &dyn Progress) -> Result<Self> {
+        let mut merging = Self::new(clusters.count);
+        neighbors.each("finding richest neighbours", progress, |node, list| {
+            let wealth = |other: u32| neighbors.degree(other);
+            let richest = list.iter().copied().max_by_key(|&other| (wealth(other), Reverse(other)));
+            let (wealth, wanted) =
+                richest.map_or((0, NONE), |other| (wealth(other), clusters.of[other as usize]));
+            let candidate = Representative { wealth, node: Reverse(node), wanted };
+            merging.count(clusters.of[node as usize], candidate);
+        })?;
+        Ok(merging)
+    }
+
+    /// A node of `cluster`, which might represent it.
+    #[inline]
+    fn count(&mut self, cluster: u32, candidate: Representative) {
+        let cluster = cluster as usize;
+        self.sizes[cluster] += 1;
+        self.representatives[cluster] = self.representatives[cluster].max(candidate);
+    }
+
     /// Lines 18 to 25: merges clusters, smallest first, while a union has at most `most` nodes.
     fn merge(mut self, most: u32) -> Self {
         let mut queue: BinaryHeap<Reverse<(u32, u32)>> =
@@ -363,10 +401,9 @@ impl Merging {
     }
 
     /// Lines 26 to 29: clusters to parts.
-    fn assign(mut self, parts: u32) -> Assignment {
-        let mut labels = std::mem::take(&mut self.clusters.of);
-        labels.iter_mut().for_each(|label| *label = self.root(*label));
-        pack(&labels, self.clusters.count, parts)
+    fn assign(mut self, mut clusters: Labels, parts: u32) -> Assignment {
+        clusters.of.iter_mut().for_each(|label| *label = self.root(*label));
+        pack(&clusters.of, clusters.count, parts)
     }
 }
 
@@ -452,6 +489,27 @@ mod tests {
             pairs in prop::collection::vec((0u64..40, 0u64..40), 0..300), parts in 1u32..6,
         ) {
             prop_assert_eq!(assigned(&pairs, 40, parts, &[("passes", "0")]), by_the_paper(&pairs, 40, parts));
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(32))]
+        #[test]
+        fn merging_learns_from_lists_what_it_learns_from_the_stream(
+            pairs in prop::collection::vec((0u64..40, 1u64..40), 0..300),
+        ) {
+            // No self-loops, which lists do not have.
+            let pairs: Vec<_> = pairs.into_iter().map(|(a, b)| (a, (a + b) % 40)).collect();
+            let dataset = &mut small::bare("test", 40, &pairs);
+            let mut request = Request::new(3, 1);
+            request.settings = [("passes".to_owned(), "0".to_owned())].into();
+            let mut clusters = Clusters::new(dataset, &request).unwrap();
+            clusters.stream(dataset, &Silent).unwrap();
+            let (labels, streamed) = clusters.merging();
+            let neighbors = Neighbors::sort(dataset, &request, &Silent).unwrap();
+            let listed = Merging::of(&labels, &neighbors, &Silent).unwrap();
+            prop_assert_eq!(&listed.sizes, &streamed.sizes);
+            prop_assert!(listed.representatives == streamed.representatives);
         }
     }
 

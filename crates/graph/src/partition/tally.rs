@@ -49,9 +49,23 @@ impl Tally {
     }
 }
 
+/// Whether `sums[home]` is larger than all others.
+#[inline]
+pub(super) fn leads<T: PartialOrd>(sums: &[T], home: usize) -> bool {
+    let (before, after) = (&sums[..home], &sums[home + 1..]);
+    before.iter().chain(after).all(|sum| *sum < sums[home])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_the_largest_sum_leads() {
+        assert_eq!([0, 1, 2].map(|home| leads(&[3, 5, 4], home)), [false, true, false]);
+        assert!(!leads(&[5, 5], 0) && !leads(&[5, 5], 1), "neither of two");
+        assert!(leads(&[0], 0));
+    }
 
     #[test]
     fn sums_are_those_of_what_was_added_since_the_last_drain() {

@@ -89,6 +89,9 @@ impl Ids {
     }
 }
 
+/// Types that are read as wide integers at once, before they are narrowed.
+const WIDE: usize = 1 << 12;
+
 /// What accompanies edges that are held in arrays.
 #[derive(Default)]
 pub(super) struct Extras {
@@ -138,9 +141,11 @@ impl Extras {
             weights.push_floats(start, 1, count, &mut chunk.weights)?;
         }
         if let Some(types) = &self.types {
-            let mut wide = Vec::with_capacity(count);
-            types.push(start, count, u64::from(columns.types), "an edge type", &mut wide)?;
-            chunk.types.extend(wide.iter().map(|&kind| kind as u32));
+            let (mut wide, end) = (Vec::with_capacity(WIDE), start + count);
+            for at in (start..end).step_by(WIDE) {
+                types.push(at, WIDE.min(end - at), u64::from(columns.types), "an edge type", &mut wide)?;
+                chunk.types.extend(wide.drain(..).map(|kind| kind as u32));
+            }
         }
         if let Some(attributes) = &self.attributes {
             let width = columns.attribute_width;

@@ -185,18 +185,19 @@ impl NpyArray {
         convert: impl Fn([u8; N]) -> T,
     ) {
         let bytes = self.raw().get(first * N..).unwrap_or_default();
-        let element = |bytes: &[u8]| {
-            let mut element = [0; N];
-            element.copy_from_slice(&bytes[..N]);
-            if self.big_endian {
-                element.reverse();
-            }
+        let (elements, _) = bytes.as_chunks::<N>();
+        let reversed = |mut element: [u8; N]| {
+            element.reverse();
             convert(element)
         };
-        if stride == 1 {
-            out.extend(bytes.chunks_exact(N).take(count).map(element));
-        } else {
-            out.extend(bytes.chunks(stride.max(1) * N).take(count).map(element));
+        // Four loops, so that the usual ones have nothing to decide and use wide instructions.
+        let run = elements.iter().copied();
+        let strided = elements.iter().copied().step_by(stride.max(1)).take(count);
+        match (stride, self.big_endian) {
+            (1, false) => out.extend(run.take(count).map(convert)),
+            (1, true) => out.extend(run.take(count).map(reversed)),
+            (_, false) => out.extend(strided.map(convert)),
+            (_, true) => out.extend(strided.map(reversed)),
         }
     }
 
