@@ -17,9 +17,9 @@ use crate::partition::adjacency::grouped;
 use crate::partition::tally::Tally;
 use std::borrow::Cow;
 
-/// The most rows of a small and of a large cluster: what a megabyte of cache has of rows of 128 columns, and of rows of one
+/// The most rows of a small and of a large cluster: half a megabyte of rows of 128 columns, and a megabyte of rows of one
 /// cache line. Fewer rows than the latter need no order.
-const ROOM: [u32; 2] = [1 << 11, 1 << 14];
+const ROOM: [u32; 2] = [1 << 10, 1 << 14];
 /// How often every row may change its cluster.
 const ROUNDS: usize = 3;
 /// One edge in so many is inside a small cluster, or else there are none worth the name.

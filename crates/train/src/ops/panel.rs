@@ -28,26 +28,28 @@ const READS: usize = 8;
 const PACKED: usize = 4096;
 /// Edges ahead of the current one whose lines are requested: a line is less to fetch than a row, so more of them.
 const AHEAD: usize = 16;
-/// Rows that a core's own cache has room for.
-const NEAR: usize = 2048;
-/// Stretches of the lists that are looked at to tell whether rows are read again soon, and the edges of each.
-const LOOKS: (usize, usize) = (4, 4096);
+/// Floats that a core's own cache has room for.
+const NEAR: usize = (1 << 20) / size_of::<f32>();
+/// The most rows of them that are followed to tell whether rows are read again soon.
+const FOLLOWED: usize = 1 << 12;
+/// Stretches of the lists that are looked at for it, and the edges of each.
+const LOOKS: (usize, usize) = (4, 1 << 14);
 
 /// Whether a gather of `edges` edges over `sources` rows of `width` columns is faster by panels; `neighbors` are the sources
 /// of all edges.
 pub(super) fn pays(sources: usize, edges: usize, width: usize, neighbors: &[u32]) -> bool {
     let (rows, panel) = (sources * width, sources * LINE);
-    rows > LARGEST && panel <= LARGEST && edges >= READS * sources && !reads_again(neighbors)
+    rows > LARGEST && panel <= LARGEST && edges >= READS * sources && !reads_again(neighbors, width)
 }
 
-/// Whether a quarter of the edges read a row that one of the edges shortly before has read, as some stretches tell.
-fn reads_again(neighbors: &[u32]) -> bool {
-    let (looks, edges) = LOOKS;
+/// Whether a quarter of the edges read a row that a core still has in its cache, as some stretches tell.
+fn reads_again(neighbors: &[u32], width: usize) -> bool {
+    let ((looks, edges), near) = (LOOKS, (NEAR / width).clamp(1, FOLLOWED));
     let mut again = 0;
     for look in 0..looks {
-        let mut recent = [u32::MAX; NEAR];
+        let mut recent = [u32::MAX; FOLLOWED];
         for &source in neighbors[neighbors.len() / looks * look..].iter().take(edges) {
-            let place = &mut recent[source as usize % NEAR];
+            let place = &mut recent[source as usize % near];
             again += usize::from(*place == source);
             *place = source;
         }
