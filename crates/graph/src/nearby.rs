@@ -203,8 +203,10 @@ mod tests {
         let (offsets, sources) = graph(8);
         let halo = |(edge, &source): (usize, &u32)| if edge % DEGREE == 0 { u32::MAX } else { source };
         let with_halo: Vec<u32> = sources.iter().enumerate().map(halo).collect();
-        let places = places(&offsets, &with_halo).unwrap();
-        assert!(near(&places, &sources, ROOM[0]) > 0.7);
+        let without: Vec<u32> = with_halo.iter().copied().filter(|&source| source != u32::MAX).collect();
+        let fewer: Vec<u64> = (0..=ROWS as u64).map(|row| row * (DEGREE as u64 - 1)).collect();
+        let found = places(&offsets, &with_halo);
+        assert!(found.is_some() && found == places(&fewer, &without));
     }
 
     #[test]
