@@ -20,6 +20,7 @@ pub mod convert;
 pub mod synthetic;
 pub mod partition;
 pub mod quality;
+pub mod nearby;
 pub mod store;
 pub mod links;
 pub mod block;

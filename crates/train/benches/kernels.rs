@@ -2,14 +2,21 @@
 //!
 //! `cargo bench -p archipelago-train --bench kernels` first prints a table of best-of-several times with the fraction of
 //! the machine's limit measured in the same run (stream bandwidth for gathers, `gemm` alone for products), for one
-//! thread and for all; then divan times the same kernels one by one. One graph for all: 100,000 nodes, 2,000,000 edges.
+//! thread and for all; then divan times the same kernels one by one. One graph for all: 100,000 nodes, 2,000,000 random
+//! edges, the worst case; gathers and attention also on one with communities, in the row order that training uses.
 
 #![allow(clippy::print_stdout, reason = "a bench reports on the terminal")]
 
 use std::hint::black_box;
 use std::time::Instant;
 
+use archipelago_graph::block::Adjacency;
+use archipelago_graph::dataset::EdgeChunk;
+use archipelago_graph::nearby;
+use archipelago_graph::partition::each_chunk;
+use archipelago_graph::progress::Silent;
 use archipelago_graph::random::{Key, Purpose};
+use archipelago_graph::synthetic::sbm::{self, SbmOptions};
 use archipelago_train::ops::attention::Loops;
 use archipelago_train::ops::dense::Linear;
 use archipelago_train::ops::epilogue::{Activation, Epilogue, epilogue, epilogue_backward, mask_len};
@@ -25,7 +32,7 @@ const NODES: usize = 100_000;
 const DEGREE: usize = 20;
 const HEADS: usize = 4;
 
-/// A graph in which every node has `DEGREE` random in-edges, and its transpose.
+/// In-edges, and the same by their sources.
 struct Graph {
     offsets: Vec<u64>,
     neighbors: Vec<u32>,
@@ -33,21 +40,61 @@ struct Graph {
     back_neighbors: Vec<u32>,
 }
 
+/// Every node has `DEGREE` random in-edges.
 fn graph() -> Graph {
     let key = Key::new(1, Purpose::Generate);
-    let neighbors: Vec<u32> =
-        (0..(NODES * DEGREE) as u64).map(|e| key.below(e, NODES as u64) as u32).collect();
-    let mut back_offsets = vec![0u64; NODES + 1];
-    neighbors.iter().for_each(|&j| back_offsets[j as usize + 1] += 1);
-    (0..NODES).for_each(|j| back_offsets[j + 1] += back_offsets[j]);
-    let mut next = back_offsets.clone();
-    let mut back_neighbors = vec![0; neighbors.len()];
-    for (e, &j) in neighbors.iter().enumerate() {
-        back_neighbors[next[j as usize] as usize] = (e / DEGREE) as u32;
-        next[j as usize] += 1;
-    }
+    let neighbors = (0..(NODES * DEGREE) as u64).map(|e| key.below(e, NODES as u64) as u32).collect();
     let offsets = (0..=NODES as u64).map(|i| i * DEGREE as u64).collect();
-    Graph { offsets, neighbors, back_offsets, back_neighbors }
+    Graph::of(Adjacency { offsets, neighbors, ..Adjacency::default() })
+}
+
+/// A graph with planted communities in the order of rows that training gives it: training nodes first, then the others, of
+/// both those near each other that share edges.
+fn communities() -> Graph {
+    let options = SbmOptions {
+        nodes: NODES as u64,
+        edges: (NODES * DEGREE) as u64,
+        features: 0,
+        ..SbmOptions::default()
+    };
+    let mut dataset = sbm::generate(&options, &Silent).expect("the options are in range");
+    let mut ends: Vec<(u32, u32)> = Vec::new();
+    let keep = |chunk: &EdgeChunk| {
+        ends.extend(chunk.targets.iter().zip(&chunk.sources).map(|(&i, &j)| (i as u32, j as u32)));
+        Ok(())
+    };
+    each_chunk(&mut dataset, "reading edges", &Silent, keep).expect("edges are in memory");
+    let found = lists(&mut ends);
+    let start = Instant::now();
+    let places = nearby::places(&found.offsets, &found.neighbors).expect("communities were planted");
+    println!("1 thread(s)  order of rows, once per run, {:.0} ms", start.elapsed().as_secs_f64() * 1e3);
+    let mut trains = vec![false; NODES];
+    dataset.splits.train.iter().for_each(|&node| trains[node as usize] = true);
+    let mut order: Vec<usize> = (0..NODES).collect();
+    order.sort_unstable_by_key(|&node| (!trains[node], places[node]));
+    let mut position = vec![0; NODES];
+    order.iter().zip(0..).for_each(|(&node, row)| position[node] = row);
+    ends.iter_mut().for_each(|(i, j)| (*i, *j) = (position[*i as usize], position[*j as usize]));
+    Graph::of(lists(&mut ends))
+}
+
+/// The lists of pairs of targets and sources.
+fn lists(ends: &mut [(u32, u32)]) -> Adjacency {
+    ends.sort_unstable();
+    let offsets = (0..=NODES as u32).map(|i| ends.partition_point(|end| end.0 < i) as u64).collect();
+    Adjacency { offsets, neighbors: ends.iter().map(|end| end.1).collect(), ..Adjacency::default() }
+}
+
+impl Graph {
+    fn of(lists: Adjacency) -> Self {
+        let back = lists.transposed(NODES);
+        Self {
+            offsets: lists.offsets,
+            neighbors: lists.neighbors,
+            back_offsets: back.offsets,
+            back_neighbors: back.neighbors,
+        }
+    }
 }
 
 fn numbers(seed: u64, len: usize) -> Vec<f32> {
@@ -86,7 +133,7 @@ fn best(mut work: impl FnMut()) -> f64 {
 fn line(threads: usize, name: &str, seconds: f64, rate: f64, unit: &str, limit: f64) {
     let share =
         if limit > 0.0 { format!("{:5.0} % of {limit:.1}", 100.0 * rate / limit) } else { String::new() };
-    println!("{threads} thread(s)  {name:<34} {:8.2} ms  {rate:7.1} {unit}  {share}", seconds * 1e3);
+    println!("{threads} thread(s)  {name:<46} {:8.2} ms  {rate:7.1} {unit}  {share}", seconds * 1e3);
 }
 
 /// GB/s of reading two arrays and writing a third, all beyond the caches.
@@ -105,7 +152,7 @@ fn stream(pool: &Pool) -> f64 {
     (3 * a.len() * 4) as f64 / seconds / 1e9
 }
 
-fn report_gather(pool: &Pool, g: &Graph) {
+fn report_gather(pool: &Pool, g: &Graph, which: &str) {
     let limit = stream(pool);
     println!("{} thread(s)  stream (triad) {limit:.1} GB/s", pool.threads());
     for width in [40, 128, 256] {
@@ -117,17 +164,14 @@ fn report_gather(pool: &Pool, g: &Graph) {
             self_scale: Some(&scale),
             ..Gather::sum(&g.offsets, &g.neighbors)
         };
+        let back = Gather { offsets: &g.back_offsets, neighbors: &g.back_neighbors, ..job };
         let rows = Rows::local(&x, width);
-        let seconds = best(|| gather(pool, &job, rows, Targets::All(NODES), &mut out, false));
         let bytes = (g.neighbors.len() * width * 4) as f64;
-        line(
-            pool.threads(),
-            &format!("gather, {width} columns"),
-            seconds,
-            bytes / seconds / 1e9,
-            "GB/s",
-            limit,
-        );
+        for (way, job) in [("forward", job), ("backward", back)] {
+            let seconds = best(|| gather(pool, &job, rows, Targets::All(NODES), &mut out, false));
+            let name = format!("gather, {width} columns, {which}, {way}");
+            line(pool.threads(), &name, seconds, bytes / seconds / 1e9, "GB/s", limit);
+        }
     }
 }
 
@@ -220,13 +264,13 @@ unsafe fn gemm(
     }
 }
 
-fn report_attention(pool: &Pool, g: &Graph) {
+fn report_attention(pool: &Pool, g: &Graph, which: &str) {
     for (heads, width) in [(HEADS, 128), (1, 40), (8, 64)] {
         let mut layer = Attention::new(heads, width);
         let forward = best(|| layer.forward(pool, g));
         let backward = best(|| layer.backward(pool, g));
         let bytes = (g.neighbors.len() * width * 4) as f64;
-        let name = format!("GAT, {heads} x {}", width / heads);
+        let name = format!("GAT, {heads} x {}, {which}", width / heads);
         line(pool.threads(), &format!("{name}, forward"), forward, bytes / forward / 1e9, "GB/s", 0.0);
         line(pool.threads(), &format!("{name}, backward"), backward, bytes / backward / 1e9, "GB/s", 0.0);
     }
@@ -314,12 +358,12 @@ fn report_rows(pool: &Pool) {
 }
 
 fn main() {
-    let g = graph();
+    let graphs = [("random", graph()), ("communities", communities())];
     for threads in [1, std::thread::available_parallelism().map_or(2, usize::from)] {
         let pool = Pool::new(threads);
-        report_gather(&pool, &g);
+        graphs.iter().for_each(|(which, g)| report_gather(&pool, g, which));
         report_products(&pool);
-        report_attention(&pool, &g);
+        graphs.iter().for_each(|(which, g)| report_attention(&pool, g, which));
         report_rows(&pool);
     }
     divan::main();

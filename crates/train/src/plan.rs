@@ -8,7 +8,7 @@
 //! Ranks agree on the plan once.
 
 use crate::Result;
-use crate::index::{Index, Placement, Wanted};
+use crate::index::{Active, Index, Placement, Wanted};
 use crate::view::{Layout, Routes};
 use archipelago_comm::Comm;
 use archipelago_graph::block::Adjacency;
@@ -56,9 +56,10 @@ impl Plan {
         whole: bool,
     ) -> Result<Self> {
         let mut index = Index::alone(part, degrees, false);
-        let active = index.batch(alone, Wanted { targets, layers, all_hidden_rows: false, within: None })?;
+        let active = index
+            .batch(alone, Wanted { targets, layers, all_hidden_rows: false, within: None, places: None })?;
         match whole {
-            true => Ok(Self::with_all_rows(&mut index, active.order, active.layers)),
+            true => Ok(Self::with_all_rows(&mut index, active, None)),
             false => Ok(Self { order: active.order, layers: active.layers, ..Self::nothing() }),
         }
     }
@@ -68,17 +69,22 @@ impl Plan {
         let mut index = Index::agree(part, comm, holding.placement, holding.edges)?;
         let active = index.batch(comm, wanted)?;
         if holding.placement == Placement::Destination {
-            return Ok((Self::with_all_rows(&mut index, active.order, active.layers), index));
+            return Ok((Self::with_all_rows(&mut index, active, wanted.places), index));
         }
         let mut at_targets = Index::agree(part, comm, Placement::Destination, holding.edges)?;
-        Ok((Self::with_all_rows(&mut at_targets, active.order, active.layers), index))
+        Ok((Self::with_all_rows(&mut at_targets, active, wanted.places), index))
     }
 
-    /// The plan in which all other rows of `index` follow those of `order`.
-    fn with_all_rows(index: &mut Index, mut order: Vec<u32>, layers: Vec<Arc<Layout>>) -> Self {
+    /// The plan in which all other rows of `index` follow those that are active, by their `places` or in ascending order.
+    fn with_all_rows(index: &mut Index, active: Active, places: Option<&[u32]>) -> Self {
+        let Active { mut order, layers } = active;
         let mut rest = vec![true; index.owned()];
         order.iter().for_each(|&row| rest[row as usize] = false);
+        let first = order.len();
         order.extend((0..rest.len() as u32).filter(|&row| rest[row as usize]));
+        if let Some(places) = places {
+            order[first..].sort_unstable_by_key(|&row| places[row as usize]);
+        }
         let whole = Arc::new(index.whole(&order));
         Self { order, layers, whole, originals: Arc::clone(index.originals()) }
     }

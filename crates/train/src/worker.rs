@@ -22,7 +22,7 @@ use crate::{Error, Result};
 use archipelago_comm::{Comm, Kind, Phase};
 use archipelago_graph::dataset::EdgeColumns;
 use archipelago_graph::store::PartLabels;
-use archipelago_graph::{Part, PartId, Store};
+use archipelago_graph::{Part, PartId, Store, nearby};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
@@ -146,7 +146,9 @@ impl Worker {
         let layers = if global_batch { config.model.layers } else { 0 };
         let all_hidden_rows = config.model.norm == run::Norm::Batch;
         let first = if global_batch { &labelled[..] } else { &[] };
-        let wanted = index::Wanted { targets: first, layers, all_hidden_rows, within: None };
+        let places = if global_batch { nearby::places(part.offsets(), part.sources()) } else { None };
+        let places = places.as_deref();
+        let wanted = index::Wanted { targets: first, layers, all_hidden_rows, within: None, places };
         let edges = model::find(&config.model.name)?.edges != EdgeNeed::Nothing;
         // Only steps that ranks compute together find edges elsewhere; evaluation has them with their targets.
         let placed = global_batch || behavior.views(&config);

@@ -133,6 +133,7 @@ fn the_rows_of_a_batch_are_computed_once_however_many_parts_there_are() {
                 layers: 3,
                 all_hidden_rows: false,
                 within: None,
+                places: None,
             };
             let mut index = worker.index.take().unwrap();
             let active = index.batch(&worker.comm, wanted)?;

@@ -127,7 +127,10 @@ fn on_ranks<T: Send>(
 /// The batch that a question asks for, and another one before it: nothing may be left of that.
 fn batch(question: &Question, comm: &Comm, index: &mut Index) -> Result<Active, Error> {
     let every: Vec<u32> = (0..index.owned() as u32).step_by(2).collect();
-    index.batch(comm, Wanted { targets: &every, layers: 2, all_hidden_rows: false, within: None })?;
+    index.batch(
+        comm,
+        Wanted { targets: &every, layers: 2, all_hidden_rows: false, within: None, places: None },
+    )?;
     let own = &index.originals()[..index.owned()];
     let target = |row: &u32| question.targets.contains(&own[*row as usize]);
     let targets: Vec<u32> = (0..index.owned() as u32).filter(target).collect();
@@ -135,7 +138,9 @@ fn batch(question: &Question, comm: &Comm, index: &mut Index) -> Result<Active, 
     let degrees = index.degrees_within(comm, &inside)?;
     let within = question.inside.as_ref().map(|_| Within { inside: &inside, degrees: &degrees });
     let (layers, all_hidden_rows) = (question.layers, question.all_hidden_rows);
-    index.batch(comm, Wanted { targets: &targets, layers, all_hidden_rows, within })
+    let downwards: Vec<u32> = (0..index.owned() as u32).rev().collect();
+    let places = targets.len().is_multiple_of(2).then_some(&downwards[..]);
+    index.batch(comm, Wanted { targets: &targets, layers, all_hidden_rows, within, places })
 }
 
 /// The edges of a layer on one rank, with those of mirrors.

@@ -97,6 +97,28 @@ fn oracle_8_fixed_parts_give_the_same_bits_for_any_number_of_threads() {
 }
 
 #[test]
+fn oracles_1_and_8_hold_where_rows_stand_near_those_that_they_read() {
+    // Parts of two are too small for it: their rows are in ascending order.
+    let mut dataset = communities(20_000, 120_000, 5);
+    let (one, two) = (cut(&mut dataset, 1, "random"), cut(&mut dataset, 2, "random"));
+    let sets =
+        |threads| [COMMON, &["model.name=gat", "model.layers=3", "train.optimizer=sgd", threads]].concat();
+    let with = |threads| config(&sets(threads));
+    let orders = on_ranks(&one.store, &with("train.threads=1"), |worker, _| {
+        Ok((worker.order.clone(), worker.labelled.clone()))
+    });
+    let (mut order, labelled) = orders.into_iter().next().unwrap();
+    assert!(!order.is_sorted() && !order[..labelled.len()].is_sorted(), "rows are ordered by what they read");
+    order[..labelled.len()].sort_unstable();
+    assert_eq!(order[..labelled.len()], labelled, "targets first");
+    order.sort_unstable();
+    assert!(order.into_iter().eq(0..20_000), "every row once");
+    equals_one_part(&one.store, &[(2, "random", two)], &with("train.threads=1"));
+    let digest = |threads| train(&one.store, &with(threads)).weights_sha256;
+    assert_eq!(digest("train.threads=1"), digest("train.threads=3"));
+}
+
+#[test]
 fn overlapping_exchange_and_work_changes_no_bit() {
     let mut dataset = communities(400, 4000, 5);
     let cut = cut(&mut dataset, 3, "random");

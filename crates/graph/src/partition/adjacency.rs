@@ -117,7 +117,7 @@ impl Adjacency {
 }
 
 /// The nodes of each cluster, ascending: those of cluster `c` are `members[starts[c]..starts[c + 1]]`.
-pub(super) fn grouped(cluster_of: &[u32], clusters: usize) -> (Vec<usize>, Vec<u32>) {
+pub(crate) fn grouped(cluster_of: &[u32], clusters: usize) -> (Vec<usize>, Vec<u32>) {
     let mut starts = vec![0usize; clusters + 1];
     cluster_of.iter().for_each(|&cluster| starts[cluster as usize + 1] += 1);
     (0..clusters).for_each(|cluster| starts[cluster + 1] += starts[cluster]);

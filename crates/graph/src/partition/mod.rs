@@ -13,10 +13,10 @@ pub mod settings;
 pub mod by_edges;
 pub mod arrays;
 mod passes;
-mod adjacency;
+pub(crate) mod adjacency;
 mod pack;
 mod packing;
-mod tally;
+pub(crate) mod tally;
 mod moving;
 #[cfg(test)]
 mod planted;

@@ -4,7 +4,7 @@
 //! node's neighbours costs what it has neighbours, however many labels there are. Memory: 8 bytes per label.
 
 /// Sums by label.
-pub(super) struct Tally {
+pub(crate) struct Tally {
     sums: Vec<u64>,
     met: Vec<u32>,
 }

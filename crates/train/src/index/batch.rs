@@ -3,7 +3,7 @@
 //! The last layer computes the targets, the layer before it what these read on any rank, and so on down: a reverse
 //! breadth-first search over in-edges, with one exchange of requests per layer (two where targets have mirrors: masters
 //! first say which are active). Rows are numbered in the order in which they are found, so that the rows of a later layer
-//! are a prefix of those of an earlier one. Cost: active rows and edges, and the number of ranks.
+//! are a prefix of those of an earlier one; those that one layer adds may have an order among themselves. Cost: active rows and edges, and the number of ranks.
 
 use super::{Index, Mirrored};
 use crate::Result;
@@ -30,6 +30,8 @@ pub struct Wanted<'a> {
     pub all_hidden_rows: bool,
     /// The nodes that the batch keeps to, if not all.
     pub within: Option<Within<'a>>,
+    /// The place of each own row among those that a layer adds (see [`nearby`](archipelago_graph::nearby)), else ascending.
+    pub places: Option<&'a [u32]>,
 }
 
 /// A set of nodes as if there were no others: edges from outside are left out.
@@ -76,7 +78,7 @@ impl Index {
     /// The layers of a batch; all ranks ask together, also one without targets.
     pub fn batch(&mut self, comm: &Comm, wanted: Wanted<'_>) -> Result<Active> {
         let mut order = Vec::new();
-        self.add(&mut order, wanted.targets.to_vec());
+        self.add(&mut order, wanted.targets.to_vec(), wanted.places);
         let mut requests = Vec::with_capacity(wanted.layers);
         for _ in 0..wanted.layers {
             requests.push(self.request(comm, &mut order, &wanted)?);
@@ -108,9 +110,12 @@ impl Index {
         layout
     }
 
-    /// Numbers those of these own rows that are not yet, in ascending order for the sake of locality.
-    fn add(&mut self, order: &mut Vec<u32>, mut rows: Vec<u32>) {
-        rows.sort_unstable();
+    /// Numbers those of these own rows that are not yet, by their places or in ascending order for the sake of locality.
+    fn add(&mut self, order: &mut Vec<u32>, mut rows: Vec<u32>, places: Option<&[u32]>) {
+        match places {
+            Some(places) => rows.sort_unstable_by_key(|&row| places[row as usize]),
+            None => rows.sort_unstable(),
+        }
         for row in rows {
             let position = &mut self.position[row as usize];
             if *position >= FOUND {
@@ -147,7 +152,7 @@ impl Index {
         if wanted.all_hidden_rows {
             needed.extend((0..self.owned as u32).filter(|&row| wanted.keeps(row)));
         }
-        self.add(order, needed);
+        self.add(order, needed, wanted.places);
         Ok(Request { targets, halo, wanted: asked, told })
     }
 

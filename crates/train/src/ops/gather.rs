@@ -42,7 +42,7 @@ impl<'a> Gather<'a> {
 /// Writes (or, with `accumulate`, adds) the aggregate of every target.
 pub fn gather(pool: &Pool, graph: &Gather, rows: Rows, targets: Targets, out: &mut [f32], accumulate: bool) {
     let (first, out) = (targets.first(), Shared::new(out));
-    if panel::pays(rows.count(), targets.edges(graph.offsets), rows.width) {
+    if panel::pays(rows.count(), targets.edges(graph.offsets), rows.width, graph.neighbors) {
         return panel::gather_panels(pool, graph, rows, &targets, out, accumulate);
     }
     targets.for_chunks(pool, graph.offsets, edges_per_task(rows.width), |chunk| {
@@ -250,6 +250,11 @@ mod tests {
         panel::gather_panels(&Pool::new(threads), job, rows, &Targets::All(n), Shared::new(out), accumulate);
     }
 
+    fn by_narrow_panels(job: &Gather, rows: Rows, n: usize, out: &mut [f32], accumulate: bool) {
+        let (pool, targets) = (Pool::new(2), Targets::All(n));
+        panel::gather_columns::<{ panel::LINE }>(&pool, job, rows, &targets, Shared::new(out), accumulate);
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(24))]
         #[test]
@@ -274,6 +279,9 @@ mod tests {
                 let mut out = before.clone();
                 isa.force(|| by_panels(1, &job, rows, n, &mut out, accumulate));
                 close(&out, &expected, 1e-5);
+                let mut narrow = before.clone();
+                isa.force(|| by_narrow_panels(&job, rows, n, &mut narrow, accumulate));
+                prop_assert_eq!(&out, &narrow);
                 let mut plain = before.clone();
                 isa.force(|| gather(&Pool::new(1), &job, rows, Targets::All(n), &mut plain, accumulate));
                 prop_assert_eq!(&out, &plain);

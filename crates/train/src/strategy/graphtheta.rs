@@ -199,7 +199,7 @@ fn view(worker: &Worker, index: &mut Index, dealer: &Dealer, deal: &Deal, now: M
     let (targets, layers) = (deal.rows(now.batch), worker.config.model.layers);
     // A batch norm's statistics are over all nodes of the clusters, as they are over all nodes of the graph.
     let all_hidden_rows = worker.config.model.norm == Norm::Batch && within.is_some();
-    index.batch(&worker.comm, Wanted { targets, layers, all_hidden_rows, within })
+    index.batch(&worker.comm, Wanted { targets, layers, all_hidden_rows, within, places: None })
 }
 
 impl Strategy for GraphTheta {
