@@ -1,5 +1,7 @@
 //! Passes over the edge stream that several methods make.
 
+pub(super) use crate::array::prefetch;
+
 use super::settings::{Setting, Values};
 use super::{Entry, Request};
 use crate::dataset::{Dataset, EdgeChunk};
@@ -140,17 +142,4 @@ impl Degrees {
             *count = count.saturating_add(1);
         }
     }
-}
-
-/// Asks the machine to have `items[index]` in its cache soon; an index past the end asks for nothing useful.
-#[inline(always)]
-pub(super) fn prefetch<T>(items: &[T], index: usize) {
-    #[cfg(target_arch = "x86_64")]
-    {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: a prefetch reads nothing that the program sees, and any address will do.
-        unsafe { _mm_prefetch(items.as_ptr().wrapping_add(index).cast::<i8>(), _MM_HINT_T0) };
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = (items, index);
 }

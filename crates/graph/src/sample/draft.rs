@@ -5,13 +5,15 @@
 //! that are new in the order of the frontier. So the batch is a function of the answers alone. Nothing here
 //! communicates or draws.
 //!
-//! Cost: O(1) per drawn edge. Nodes of this part and its halo are found by a stamp, others by a hash.
+//! Cost: O(1) per drawn edge. Nodes of this part and its halo are found by a stamp, others too, or by a
+//! hash where the graph is much larger than the part.
 
 use super::lists::Drawn;
-use super::seen::{Far, Stamped};
+use super::seen::{Met, Stamped};
 use crate::block::{Adjacency, Batch, Block};
 use crate::store::Part;
 use crate::{GlobalId, PartId};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// A batch in the making. Keeps its memory from batch to batch.
@@ -22,7 +24,7 @@ pub struct Draft {
     /// Rows of nodes of this part and its halo.
     near: Stamped,
     /// Rows of nodes that other parts own.
-    far: Far,
+    far: Met,
     /// Blocks so far, from the targets outward.
     incoming: Vec<Adjacency>,
     /// Targets given again: the first row of such a node, and a later one.
@@ -57,10 +59,35 @@ pub enum Answer<'a> {
         /// How many edges each row has.
         counts: &'a [u32],
         /// Global ids of their sources.
-        sources: &'a [u64],
+        sources: Sources<'a>,
         /// Their weights; empty where edges have none.
         weights: &'a [f32],
     },
+}
+
+/// Global ids, as wide as they were told.
+#[derive(Debug, Clone, Copy)]
+pub enum Sources<'a> {
+    /// Of a graph of fewer than 2^32 nodes.
+    Narrow(&'a [u32]),
+    /// Of any graph.
+    Wide(&'a [u64]),
+}
+
+impl Sources<'_> {
+    fn len(&self) -> usize {
+        match self {
+            Self::Narrow(ids) => ids.len(),
+            Self::Wide(ids) => ids.len(),
+        }
+    }
+
+    fn slice(self, range: Range<usize>) -> Self {
+        match self {
+            Self::Narrow(ids) => Self::Narrow(&ids[range]),
+            Self::Wide(ids) => Self::Wide(&ids[range]),
+        }
+    }
 }
 
 impl Draft {
@@ -68,13 +95,14 @@ impl Draft {
     pub fn begin(&mut self, part: &Part, targets: &[u64]) {
         self.nodes.clear();
         self.near.begin(part.rows());
-        self.far.begin();
+        self.far.begin(part);
         self.incoming.clear();
         self.repeated.clear();
         self.excluded.clear();
+        let near = Near::of(part);
         for &target in targets {
             let row = self.nodes.len() as u32;
-            let first = self.row(part, target);
+            let first = self.row(&near, target);
             if first != row {
                 self.repeated.push((first, row));
                 self.nodes.push(target);
@@ -85,8 +113,9 @@ impl Draft {
 
     /// Leaves the edges `source -> target` (global ids, each target one of this batch) out of every block.
     pub fn exclude(&mut self, part: &Part, edges: impl IntoIterator<Item = (u64, u64)>) {
+        let near = Near::of(part);
         for (source, target) in edges {
-            let row = self.row(part, target);
+            let row = self.row(&near, target);
             self.excluded.push((row, source));
             let later = self.repeated.partition_point(|&(first, _)| first < row);
             let later = self.repeated[later..].iter().take_while(|&&(first, _)| first == row);
@@ -98,6 +127,11 @@ impl Draft {
     /// Global id of each row so far.
     pub fn nodes(&self) -> &[u64] {
         &self.nodes
+    }
+
+    /// Hands over which rows the nodes of other parts have, once everything is stitched, for the memory of another map.
+    pub fn swap_met(&mut self, other: &mut Met) {
+        std::mem::swap(&mut self.far, other);
     }
 
     /// Whom to ask for the in-edges of every node so far.
@@ -126,8 +160,12 @@ impl Draft {
         for (row, &owner) in question.owners.iter().enumerate() {
             match cursors[owner as usize].next() {
                 List::Here(sources, edges) => self.add_own(&near, row as u32, sources, edges, &mut incoming),
-                List::There(sources, weights) => {
-                    self.add_told(part, row as u32, sources, weights, &mut incoming);
+                List::There(Sources::Narrow(told), weights) => {
+                    let told = told.iter().map(|&source| u64::from(source));
+                    self.add_told(&near, row as u32, told, weights, &mut incoming);
+                }
+                List::There(Sources::Wide(told), weights) => {
+                    self.add_told(&near, row as u32, told.iter().copied(), weights, &mut incoming);
                 }
             }
             incoming.offsets.push(incoming.neighbors.len() as u64);
@@ -156,18 +194,14 @@ impl Draft {
         incoming: &mut Adjacency,
     ) {
         if !self.excludes(target) && part.weights.is_none() {
-            for &source in sources {
-                let row = self.near.get(source).unwrap_or_else(|| self.meet_near(part, source));
-                incoming.neighbors.push(row);
-            }
+            incoming.neighbors.extend(sources.iter().map(|&source| self.near_row(part, source)));
             return;
         }
         for (&source, &edge) in sources.iter().zip(edges) {
             if self.is_excluded(target, part.all.global(source)) {
                 continue;
             }
-            let row = self.near.get(source).unwrap_or_else(|| self.meet_near(part, source));
-            incoming.neighbors.push(row);
+            incoming.neighbors.push(self.near_row(part, source));
             incoming.weights.extend(part.weights.map(|weights| weights[edge as usize]));
         }
     }
@@ -175,31 +209,38 @@ impl Draft {
     /// Adds edges that another part told us.
     fn add_told(
         &mut self,
-        part: &Part,
+        part: &Near<'_>,
         target: u32,
-        sources: &[u64],
+        sources: impl ExactSizeIterator<Item = u64>,
         weights: &[f32],
         incoming: &mut Adjacency,
     ) {
-        let careful = self.excludes(target);
-        for (place, &source) in sources.iter().enumerate() {
-            if careful && self.is_excluded(target, source) {
+        if !self.excludes(target) && weights.is_empty() {
+            incoming.neighbors.extend(sources.map(|source| self.row(part, source)));
+            return;
+        }
+        for (place, source) in sources.enumerate() {
+            if self.is_excluded(target, source) {
                 continue;
             }
-            let row = self.row(part, source);
-            incoming.neighbors.push(row);
+            incoming.neighbors.push(self.row(part, source));
             incoming.weights.extend(weights.get(place));
         }
     }
 
     /// The row of any node, which gets the next one if it is new.
-    fn row(&mut self, part: &Part, node: u64) -> u32 {
-        let own = part.range();
-        if !own.contains(&node) {
-            return self.meet_far(node);
+    #[inline]
+    fn row(&mut self, part: &Near<'_>, node: u64) -> u32 {
+        match node.checked_sub(part.start) {
+            Some(near) if near < part.owned as u64 => self.near_row(part, near as u32),
+            _ => self.meet_far(node),
         }
-        let near = (node - own.start) as u32;
-        self.near.get(near).unwrap_or_else(|| self.meet_near(&Near::of(part), near))
+    }
+
+    /// The row of a node of this part or its halo, which gets the next one if it is new.
+    #[inline]
+    fn near_row(&mut self, part: &Near<'_>, near: u32) -> u32 {
+        self.near.get(near).unwrap_or_else(|| self.meet_near(part, near))
     }
 
     /// A node of this part or its halo that was not found by its row there.
@@ -217,7 +258,7 @@ impl Draft {
 
     fn meet_far(&mut self, node: u64) -> u32 {
         let next = self.nodes.len() as u32;
-        let row = self.far.get_or_insert(node, next);
+        let row = self.far.find_or_insert(node, next);
         if row == next {
             self.nodes.push(node);
         }
@@ -265,7 +306,7 @@ struct Cursor<'a> {
 /// The in-edges of one row.
 enum List<'a> {
     Here(&'a [u32], &'a [u64]),
-    There(&'a [u64], &'a [f32]),
+    There(Sources<'a>, &'a [f32]),
 }
 
 impl<'a> Cursor<'a> {
@@ -292,12 +333,12 @@ impl<'a> Cursor<'a> {
             }
             Answer::There { counts, sources, weights } => {
                 let edges = self.step(counts);
-                List::There(&sources[edges.clone()], weights.get(edges).unwrap_or_default())
+                List::There(sources.slice(edges.clone()), weights.get(edges).unwrap_or_default())
             }
         }
     }
 
-    fn step(&mut self, counts: &[u32]) -> std::ops::Range<usize> {
+    fn step(&mut self, counts: &[u32]) -> Range<usize> {
         let start = self.edge;
         self.edge += counts[self.row] as usize;
         self.row += 1;

@@ -1,6 +1,7 @@
 //! What a sampler reads and what it gives: the in-edge lists of a part, and the edges that were chosen.
 
 use super::seen::Stamped;
+use crate::array::prefetch;
 use crate::store::Part;
 use std::ops::Range;
 
@@ -38,7 +39,12 @@ impl<'a> Lists<'a> {
 
     /// The edge at `position` of the list of `row`, counted in the order of original ids.
     pub fn edge(&self, row: u32, position: usize) -> u64 {
-        let start = self.offsets[row as usize];
+        self.edge_from(self.offsets[row as usize], position)
+    }
+
+    /// The edge at `position` of the list that begins at `start`.
+    #[inline]
+    pub(super) fn edge_from(&self, start: u64, position: usize) -> u64 {
         match self.order {
             Some(order) => start + u64::from(order[start as usize + position]),
             None => start + position as u64,
@@ -60,6 +66,28 @@ impl<'a> Lists<'a> {
         self.originals[row as usize]
     }
 
+    /// Says that the list of `row` will be looked up soon.
+    #[inline]
+    pub(super) fn expect(&self, row: u32) {
+        prefetch(self.offsets, row as usize);
+        prefetch(self.originals, row as usize);
+    }
+
+    /// Says that some of these edges will be drawn now, and their sources looked up soon.
+    #[inline]
+    pub(super) fn expect_edges(&self, edges: Range<u64>) {
+        /// Edges whose sources share a cache line.
+        const LINE: usize = 16;
+        /// Lines that are asked for: the lists of most nodes are no longer.
+        const LINES: usize = 4;
+        for line in (edges.start as usize..edges.end as usize).step_by(LINE).take(LINES) {
+            prefetch(self.sources, line);
+            if let Some(order) = self.order {
+                prefetch(order, line);
+            }
+        }
+    }
+
     /// Places of the in-edges of `row`.
     pub fn edges_of(&self, row: u32) -> Range<u64> {
         self.offsets[row as usize]..self.offsets[row as usize + 1]
@@ -73,7 +101,6 @@ pub struct Drawn {
     pub counts: Vec<u32>,
     /// The edges of all rows, one after the other: places in the part.
     pub edges: Vec<u64>,
-    /// The rows at the other ends of the edges; see [`look_up`](Self::look_up).
     pub(super) sources: Vec<u32>,
 }
 
@@ -89,6 +116,11 @@ impl Drawn {
     pub fn look_up(&mut self, lists: &Lists<'_>) {
         self.sources.clear();
         self.sources.extend(self.edges.iter().map(|&edge| lists.sources[edge as usize]));
+    }
+
+    /// The rows at the other ends of the edges, once they were [looked up](Self::look_up).
+    pub fn sources(&self) -> &[u32] {
+        &self.sources
     }
 
     /// Adds one row, all of whose edges are taken.

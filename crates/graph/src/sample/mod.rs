@@ -20,8 +20,9 @@ mod seen;
 mod weighted;
 
 pub use chunk::Chunks;
-pub use draft::{Answer, Draft, Question};
+pub use draft::{Answer, Draft, Question, Sources};
 pub use lists::{Drawn, Lists, Scratch};
+pub use seen::Met;
 
 use crate::block::Batch;
 use crate::random::Key;

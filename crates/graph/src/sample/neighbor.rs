@@ -5,9 +5,9 @@
 //! Floyd, A sample of brilliance, CACM 1987); fan-out -1 keeps all. Edges are drawn, so a neighbour joined by
 //! two edges may be kept twice.
 //!
-//! Cost: O(1) per drawn edge; whether a position was drawn already is found by looking through a short list, or by a
-//! stamp per position of a long one.
+//! Cost: O(1) per drawn edge; whether a position was drawn already is told by a bit, or by a stamp where lists are long.
 
+use super::seen::Stamped;
 use super::{Drawn, Entry, Hop, Lists, Sampler, Scratch};
 use crate::random::Key;
 
@@ -19,8 +19,11 @@ pub(super) const ENTRY: Entry = Entry {
     build: |options| Ok(Box::new(Neighbor { fanouts: options.counts()? })),
 };
 
-/// Up to this many draws are compared with each other.
+/// Up to this many draws of a list share random bits.
 const FEW: usize = 16;
+
+/// Lists that are found together, so that reads from all over the part overlap.
+const TOGETHER: usize = 32;
 
 /// Neighbour sampling with a fan-out per layer, from the targets outward; `None` = all.
 struct Neighbor {
@@ -35,18 +38,23 @@ impl Sampler for Neighbor {
     fn draw(&self, lists: &Lists<'_>, rows: &[u32], hop: Hop, scratch: &mut Scratch, drawn: &mut Drawn) {
         let fanout = self.fanouts[hop.number].unwrap_or(usize::MAX);
         drawn.counts.reserve(rows.len());
-        for &row in rows {
-            let degree = lists.degree(row);
-            if degree <= fanout {
-                drawn.take_all(lists, row);
-                continue;
+        let mut found = [List::default(); TOGETHER];
+        let later = rows.chunks(TOGETHER).skip(1).chain([&[][..]]);
+        for (rows, later) in rows.chunks(TOGETHER).zip(later) {
+            later.iter().for_each(|&row| lists.expect(row));
+            for (list, &row) in found.iter_mut().zip(rows) {
+                let edges = lists.edges_of(row);
+                *list = List { start: edges.start, end: edges.end, original: lists.original(row) };
+                lists.expect_edges(edges);
             }
-            let key = hop.key.with(lists.original(row));
-            match fanout <= FEW {
-                true => draw_few(lists, row, degree, fanout, key, &mut drawn.edges),
-                false => draw_many(lists, row, degree, fanout, key, scratch, &mut drawn.edges),
+            for (list, &row) in found.iter().zip(rows) {
+                if list.degree() <= fanout {
+                    drawn.take_all(lists, row);
+                    continue;
+                }
+                list.draw(lists, fanout, hop.key, scratch, &mut drawn.edges);
+                drawn.counts.push(fanout as u32);
             }
-            drawn.counts.push(fanout as u32);
         }
     }
 
@@ -55,44 +63,85 @@ impl Sampler for Neighbor {
     }
 }
 
-/// Floyd's algorithm: the `last`-th draw is among `0..=last`, and `last` itself where that was drawn before.
-///
-/// Two draws share 64 random bits where lists are short: a position is then off its chance by less than 2^-16.
-fn draw_few(lists: &Lists<'_>, row: u32, degree: usize, count: usize, key: Key, edges: &mut Vec<u64>) {
-    let mut positions = [u32::MAX; FEW];
-    let short = degree < 1 << 16;
-    let mut bits = 0;
-    for (drawn, last) in (degree - count..degree).enumerate() {
-        let candidate = match short {
-            true => {
-                bits = if drawn % 2 == 0 { key.bits(drawn as u64) } else { bits >> 32 };
-                (((bits & 0xffff_ffff) * (last as u64 + 1)) >> 32) as u32
+/// An in-edge list of which some are drawn.
+#[derive(Clone, Copy, Default)]
+struct List {
+    start: u64,
+    end: u64,
+    /// The original id of its target.
+    original: u64,
+}
+
+impl List {
+    fn degree(&self) -> usize {
+        (self.end - self.start) as usize
+    }
+
+    /// Remembers what was drawn in the least that has room for it.
+    fn draw(&self, lists: &Lists<'_>, count: usize, hop: Key, scratch: &mut Scratch, edges: &mut Vec<u64>) {
+        let key = hop.with(self.original);
+        match self.degree() {
+            0..=64 => self.draw_with(lists, count, key, &mut Bits([0; 1]), edges),
+            65..=1024 => self.draw_with(lists, count, key, &mut Bits([0; 16]), edges),
+            degree => {
+                scratch.drawn.begin(degree);
+                self.draw_with(lists, count, key, &mut scratch.drawn, edges);
             }
-            false => key.below(last as u64, last as u64 + 1) as u32,
-        };
-        // All places are compared, without a branch for each.
-        let twice = positions.iter().fold(false, |found, &position| found | (position == candidate));
-        let position = if twice { last as u32 } else { candidate };
-        positions[drawn] = position;
-        edges.push(lists.edge(row, position as usize));
+        }
+    }
+
+    /// Floyd's algorithm: the `last`-th draw is among `0..=last`, and `last` itself where that was drawn before.
+    ///
+    /// Two of few draws share 64 random bits where lists are short: a position is then off its chance by less than 2^-16.
+    #[inline(always)]
+    fn draw_with(
+        &self,
+        lists: &Lists<'_>,
+        count: usize,
+        key: Key,
+        taken: &mut impl Taken,
+        edges: &mut Vec<u64>,
+    ) {
+        let degree = self.degree();
+        let share = count <= FEW && degree < 1 << 16;
+        let mut bits = 0;
+        edges.extend((degree - count..degree).enumerate().map(|(drawn, last)| {
+            let candidate = match share {
+                true => {
+                    bits = if drawn % 2 == 0 { key.bits(drawn as u64) } else { bits >> 32 };
+                    (((bits & 0xffff_ffff) * (last as u64 + 1)) >> 32) as u32
+                }
+                false => key.below(last as u64, last as u64 + 1) as u32,
+            };
+            lists.edge_from(self.start, taken.take(candidate, last as u32) as usize)
+        }));
     }
 }
 
-fn draw_many(
-    lists: &Lists<'_>,
-    row: u32,
-    degree: usize,
-    count: usize,
-    key: Key,
-    scratch: &mut Scratch,
-    edges: &mut Vec<u64>,
-) {
-    scratch.drawn.begin(degree);
-    for last in degree - count..degree {
-        let candidate = key.below(last as u64, last as u64 + 1) as u32;
-        let twice = scratch.drawn.get(candidate).is_some();
-        let position = if twice { last as u32 } else { candidate };
-        scratch.drawn.insert(position, 0);
-        edges.push(lists.edge(row, position as usize));
+/// Which positions of a list were drawn.
+trait Taken {
+    /// Takes `position`, or `instead` where that was taken already, and says which.
+    fn take(&mut self, position: u32, instead: u32) -> u32;
+}
+
+/// A bit per position; positions are below `64 WORDS`.
+struct Bits<const WORDS: usize>([u64; WORDS]);
+
+impl<const WORDS: usize> Taken for Bits<WORDS> {
+    #[inline(always)]
+    fn take(&mut self, position: u32, instead: u32) -> u32 {
+        let word = |position: u32| position as usize / 64 % WORDS;
+        let twice = self.0[word(position)] >> (position % 64) & 1 == 1;
+        let taken = if twice { instead } else { position };
+        self.0[word(taken)] |= 1 << (taken % 64);
+        taken
+    }
+}
+
+impl Taken for Stamped {
+    fn take(&mut self, position: u32, instead: u32) -> u32 {
+        let taken = if self.get(position).is_some() { instead } else { position };
+        self.insert(taken, 0);
+        taken
     }
 }

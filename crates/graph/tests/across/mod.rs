@@ -7,7 +7,7 @@ use archipelago_graph::dataset::{Dataset, EdgeChunk, EdgeColumns, MemoryEdges};
 use archipelago_graph::partition::Assignment;
 use archipelago_graph::progress::Silent;
 use archipelago_graph::random::{Key, Purpose};
-use archipelago_graph::sample::{self, Answer, Draft, Drawn, Hop, Lists, Options, Sampler, Scratch};
+use archipelago_graph::sample::{self, Answer, Draft, Drawn, Hop, Lists, Options, Sampler, Scratch, Sources};
 use archipelago_graph::store::{Meta, write};
 use archipelago_graph::{Batch, Block, Part, PartId, Store};
 use std::collections::BTreeMap;
@@ -136,7 +136,7 @@ impl Told {
     }
 
     fn answer(&self) -> Answer<'_> {
-        Answer::There { counts: &self.counts, sources: &self.sources, weights: &self.weights }
+        Answer::There { counts: &self.counts, sources: Sources::Wide(&self.sources), weights: &self.weights }
     }
 }
 

@@ -11,16 +11,18 @@ use super::rows::{RowForm, RowSet, Words};
 use crate::Result;
 use crate::feature::Scaled;
 use archipelago_comm::{Comm, Kind};
+use archipelago_graph::sample::Met;
 use archipelago_graph::{GlobalId, Part};
-use std::collections::HashMap;
 
 /// Kept rows of other parts.
 #[derive(Debug, Default)]
 pub(super) struct Cache {
     /// Rows by the part that owns them.
     pub sets: Vec<RowSet>,
-    /// Where each kept node stands: set, and row of it.
-    places: HashMap<u64, (u32, u32)>,
+    /// Which of the kept nodes a node is.
+    numbers: Met,
+    /// Where each of them stands: set, and row of it.
+    places: Vec<(u32, u32)>,
 }
 
 impl Cache {
@@ -33,10 +35,13 @@ impl Cache {
         wanted: &[u64],
     ) -> Result<Self> {
         let mut asked = vec![Vec::new(); comm.size()];
-        let mut places = HashMap::with_capacity(wanted.len());
+        let mut places = Vec::with_capacity(wanted.len());
+        let mut numbers = Met::default();
+        numbers.begin(part);
         for &node in wanted {
             let owner = part.owner_of(GlobalId(node)).index();
-            places.insert(node, (owner as u32, asked[owner].len() as u32));
+            numbers.find_or_insert(node, places.len() as u32);
+            places.push((owner as u32, asked[owner].len() as u32));
             asked[owner].push((node - part.starts()[owner]) as u32);
         }
         let counts: Vec<usize> = asked.iter().map(Vec::len).collect();
@@ -49,12 +54,12 @@ impl Cache {
         let given = comm.all_to_all(given.collect::<Result<_>>()?, Kind::Features)?;
         let read = given.into_iter().zip(counts);
         let sets = read.map(|(words, count)| RowSet::read(Words::Owned(words), form, count));
-        Ok(Self { sets: sets.collect::<Result<_>>()?, places })
+        Ok(Self { sets: sets.collect::<Result<_>>()?, numbers, places })
     }
 
     /// Where `node` stands, if it is kept.
     pub fn find(&self, node: u64) -> Option<(u32, u32)> {
-        self.places.get(&node).copied()
+        self.numbers.find(node).map(|number| self.places[number as usize])
     }
 }
 

@@ -76,19 +76,24 @@ impl Ground {
 
     /// Original id and weighted in-degree of each of these nodes that this part owns; zeros for the others.
     pub fn own_facts(&self, nodes: &[u64]) -> (Vec<u64>, Vec<f32>) {
-        let (part, own) = (&self.part, self.part.range());
-        let degree = |row: usize| match &self.degrees {
-            Some(degrees) => degrees[row],
-            None => part.weighted_degree(row),
+        let (originals, offsets) = (self.part.original(), self.part.offsets());
+        let originals = self.own_values(nodes, |row| originals[row]);
+        let degrees = match (&self.degrees, self.part.weights()) {
+            (Some(degrees), _) => self.own_values(nodes, |row| degrees[row]),
+            (None, Some(_)) => self.own_values(nodes, |row| self.part.weighted_degree(row)),
+            (None, None) => self.own_values(nodes, |row| (offsets[row + 1] - offsets[row]) as f32),
         };
-        let facts = nodes.iter().map(|node| match own.contains(node) {
-            true => {
-                let row = (node - own.start) as usize;
-                (part.original()[row], degree(row))
-            }
-            false => (0, 0.0),
-        });
-        facts.unzip()
+        (originals, degrees)
+    }
+
+    /// One fact at a time, so that reads from all over the part overlap.
+    fn own_values<T: Default>(&self, nodes: &[u64], value: impl Fn(usize) -> T) -> Vec<T> {
+        let own = self.part.range();
+        let of = |node: &u64| match own.contains(node) {
+            true => value((node - own.start) as usize),
+            false => T::default(),
+        };
+        nodes.iter().map(of).collect()
     }
 
     pub fn features(&self) -> Scaled<'_> {
@@ -136,18 +141,27 @@ impl Ground {
         let hop = Hop::new(head.hop as usize, self.step_key(epoch, head.step));
         let pieces = self.draw(rows, hop);
         let edges: usize = pieces.iter().map(|piece| piece.edges.len()).sum();
-        let (sources, weights, ids) = (self.part.sources(), self.part.weights(), self.form.ids);
+        let (weights, ids) = (self.part.weights(), self.form.ids);
+        let (halo, owned, start) = (self.part.halo(), self.part.owned(), self.part.range().start);
+        let global = |row: u32| match (row as usize).checked_sub(owned) {
+            Some(outside) => halo[outside],
+            None => start + u64::from(row),
+        };
         let words = rows.len() + edges * (ids.words() + usize::from(weights.is_some()));
         let frame = Head { what: What::Told, ..head }.frame(comm, words, |words| {
             let (counts, words) = words.split_at_mut(rows.len());
             let drawn_counts = pieces.iter().flat_map(|piece| &piece.counts);
             counts.iter_mut().zip(drawn_counts).for_each(|(slot, &count)| *slot = count);
             let (told, told_weights) = words.split_at_mut(edges * ids.words());
-            for (place, &edge) in pieces.iter().flat_map(|piece| &piece.edges).enumerate() {
-                ids.put(told, place, self.part.global(sources[edge as usize]));
-                if let Some(weights) = weights {
-                    told_weights[place] = weights[edge as usize].to_bits();
-                }
+            for (place, &source) in pieces.iter().flat_map(Drawn::sources).enumerate() {
+                ids.put(told, place, global(source));
+            }
+            if let Some(weights) = weights {
+                let drawn = pieces.iter().flat_map(|piece| &piece.edges);
+                told_weights
+                    .iter_mut()
+                    .zip(drawn)
+                    .for_each(|(slot, &edge)| *slot = weights[edge as usize].to_bits());
             }
             Ok(())
         })?;

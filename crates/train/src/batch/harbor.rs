@@ -9,14 +9,14 @@
 
 use super::ground::Ground;
 use super::launcher::{Gauge, Launcher};
-use super::recent::{Index, Table};
+use super::recent::Table;
 use super::underway::{Task, Underway};
 use super::wire::{Head, TAG, What};
 use super::{Course, Loading, Prepared, Traffic};
 use crate::meter::thread_cpu_seconds;
 use crate::{Error, Result};
 use archipelago_comm::{Comm, Frame};
-use archipelago_graph::sample::Draft;
+use archipelago_graph::sample::{Draft, Met};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::sync::atomic::Ordering;
@@ -91,9 +91,9 @@ pub(super) struct Harbor<'a> {
     fetched: u32,
     /// Batches that are ready or have left.
     filled: u32,
-    /// Where the nodes of the last batch that was fetched stand among its remote rows.
-    last_index: Index,
-    /// The remote rows of the last batch that was filled.
+    /// The rows of nodes of other ranks in the last batch that was fetched.
+    last_met: Met,
+    /// The rows of the last batch that was filled.
     last_rows: Option<Table>,
     last_begin: Instant,
     sample_ms: f64,
@@ -129,7 +129,7 @@ impl<'a> Harbor<'a> {
             begun: 0,
             fetched: 0,
             filled: 0,
-            last_index: Index::default(),
+            last_met: Met::default(),
             last_rows: None,
             last_begin: Instant::now(),
             sample_ms: 0.0,
@@ -153,6 +153,9 @@ impl<'a> Harbor<'a> {
                 break;
             }
             self.rest()?;
+        }
+        if let Some(rows) = self.last_rows {
+            rows.retire(&mut self.traffic.arena());
         }
         Ok(self.loading)
     }
@@ -263,12 +266,12 @@ impl<'a> Harbor<'a> {
             return Ok(());
         }
         let Some(batch) = self.underway.get_mut(&step) else { return Ok(()) };
-        batch.fetch(self.ground, self.comm, &self.last_index)?;
+        batch.fetch(self.ground, self.comm, &self.last_met)?;
         if !batch.is_fetched(self.ground) {
             return Ok(());
         }
         if self.ground.config.exchange.reuse {
-            self.last_index = batch.index();
+            batch.swap_met(&mut self.last_met);
         }
         self.fetched += 1;
         if self.underway.contains_key(&self.fetched) {
@@ -289,9 +292,8 @@ impl<'a> Harbor<'a> {
         let begun = batch.begun;
         let last = self.last_rows.take();
         let epoch = self.course.epoch;
-        let (prepared, rows, draft) =
-            batch.fill(self.ground, epoch, last, &mut self.traffic.arena(), &mut self.loading);
-        self.last_rows = Some(rows);
+        let (prepared, rows, draft) = batch.fill(self.ground, epoch, last, self.traffic, &mut self.loading);
+        self.last_rows = rows;
         self.drafts.push(draft);
         let ms = begun.elapsed().as_secs_f64() * 1e3;
         self.sample_ms = if self.sample_ms == 0.0 { ms } else { 0.8 * self.sample_ms + 0.2 * ms };
@@ -331,7 +333,7 @@ impl<'a> Harbor<'a> {
             }
             What::Told => {
                 if let Some(batch) = self.underway.get_mut(&head.step) {
-                    let tasks = batch.hear_edges(ground, from, head, words)?;
+                    let tasks = batch.hear_edges(ground, from, head, frame)?;
                     self.post(head.step, tasks);
                 }
             }

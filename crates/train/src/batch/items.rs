@@ -3,7 +3,6 @@
 
 use super::negative::NodeSpace;
 use super::operators::Operators;
-use super::recent::Index;
 use super::share::Shares;
 use crate::Result;
 use crate::worker::{TargetLabels, Worker};
@@ -11,6 +10,8 @@ use archipelago_comm::{Comm, Kind};
 use archipelago_graph::random::{Key, Purpose};
 use archipelago_graph::store::PartLabels;
 use archipelago_graph::{Link, Part};
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 
 /// Everything a rank trains on.
 pub(super) enum Items {
@@ -201,6 +202,28 @@ pub(super) fn draw_by_degree(comm: &Comm, part: &Part, seed: u64, epoch: u64) ->
     };
     let mine: Vec<u64> = (0..DEGREE_DRAWS).map(edge).filter(|edge| own.contains(edge)).map(target).collect();
     Ok(comm.all_gather(&mine, Kind::Control)?.concat())
+}
+
+/// Where nodes stand among the targets of a batch.
+type Index = HashMap<u64, u32, BuildHasherDefault<IdHash>>;
+
+/// Spreads node ids, which are distinct but not random, over the bits that a table looks at.
+#[derive(Default)]
+struct IdHash(u64);
+
+impl Hasher for IdHash {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&byte| self.write_u64(u64::from(byte)));
+    }
+
+    fn write_u64(&mut self, id: u64) {
+        let spread = (self.0 ^ id).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = spread ^ (spread >> 29);
+    }
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ pub use share::Shares;
 
 use crate::feature::Scaled;
 use crate::island::Isle;
-use crate::tape::{Arena, Input, Matrix, Values};
+use crate::tape::{Arena, Input};
 use crate::view::Layout;
 use crate::worker::{TargetLabels, Worker};
 use crate::{Error, Result};
@@ -228,13 +228,9 @@ impl Batches {
         self.items.labels(&prepared.items)
     }
 
-    /// Gives the memory of a batch back. Nothing else may hold on to its input any more.
+    /// Gives the memory of a batch back, or leaves that to the next batch if it is not filled yet.
     pub fn retire(&self, prepared: Prepared) {
-        if let Input::Dense(matrix) = prepared.input
-            && let Some(Matrix { values: Values::Own(buffer), .. }) = Arc::into_inner(matrix)
-        {
-            self.traffic.arena().give(buffer);
-        }
+        recent::retire(prepared.input, &mut self.traffic.arena());
     }
 
     /// The order of our items in an epoch.

@@ -13,6 +13,9 @@ use crate::run::RunConfig;
 use archipelago_comm::{Codec, Frame, Rounding};
 use archipelago_graph::Part;
 
+/// How many rows before a row is copied it is asked for.
+pub(super) const AHEAD: usize = 4;
+
 /// What rows of this part look like on the wire.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RowForm {
@@ -64,7 +67,10 @@ impl RowForm {
         match self.dense {
             Some(width) if self.codec.exact => {
                 let values: &mut [f32] = bytemuck::cast_slice_mut(values);
-                for (slot, &row) in values.chunks_exact_mut(width).zip(rows) {
+                for (place, (slot, &row)) in values.chunks_exact_mut(width).zip(rows).enumerate() {
+                    rows.get(place + AHEAD)
+                        .into_iter()
+                        .for_each(|&next| features.expect_dense(u64::from(next)));
                     features.copy_dense(row as usize, slot);
                 }
             }

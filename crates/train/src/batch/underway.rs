@@ -6,18 +6,18 @@
 
 use super::ground::Ground;
 use super::items::{LinkBatch, Seeded};
-use super::recent::{Index, Table};
-use super::rows::{RowSet, Words};
-use super::wire::{Head, What, garbled};
-use super::{Loading, Prepared};
+use super::recent::Table;
+use super::rows::{AHEAD, RowSet, Words};
+use super::wire::{Head, Ids, What, garbled};
+use super::{Loading, Prepared, Traffic};
 use crate::ops::pool::Shared;
-use crate::tape::{Arena, Input, Matrix, SparseMatrix, Values};
+use crate::tape::{Buffer, Input, Matrix, SparseMatrix, Values};
 use crate::view::{Layout, Routes};
 use crate::{Result, feature};
 use archipelago_comm::{Comm, Frame};
 use archipelago_graph::random::Key;
-use archipelago_graph::sample::{Answer, Draft, Drawn, Hop, Question};
-use archipelago_graph::{Batch, GlobalId};
+use archipelago_graph::sample::{Answer, Draft, Drawn, Hop, Met, Question, Sources as Ends};
+use archipelago_graph::{Batch, Block, GlobalId};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -36,9 +36,36 @@ pub(super) enum Task {
 
 /// In-edges that another part told us.
 struct Told {
-    counts: Vec<u32>,
-    sources: Vec<u64>,
-    weights: Vec<f32>,
+    /// The message: a head, a count per row, sources, weights.
+    frame: Frame,
+    rows: usize,
+    edges: usize,
+    /// The sources, where they take more than a word each.
+    wide: Vec<u64>,
+}
+
+impl Told {
+    /// What `frame` says about the in-edges of `rows` rows.
+    fn read(frame: Frame, rows: usize, ids: Ids, weighted: bool) -> Result<Self> {
+        let (_, words) = Head::read(&frame)?;
+        let (counts, rest) = words.split_at_checked(rows).ok_or_else(|| garbled("its lists"))?;
+        let edges: usize = counts.iter().map(|&count| count as usize).sum();
+        if rest.len() != edges * (ids.words() + usize::from(weighted)) {
+            return Err(garbled("a part of its lists"));
+        }
+        let wide = match ids.words() {
+            1 => Vec::new(),
+            _ => (0..edges).map(|place| ids.get(rest, place)).collect(),
+        };
+        Ok(Self { frame, rows, edges, wide })
+    }
+
+    fn answer(&self, ids: Ids) -> Answer<'_> {
+        let (counts, rest) = self.frame.values::<u32>()[Head::WORDS..].split_at(self.rows);
+        let (sources, weights) = rest.split_at(self.edges * ids.words());
+        let sources = if ids.words() == 1 { Ends::Narrow(sources) } else { Ends::Wide(&self.wide) };
+        Answer::There { counts, sources, weights: bytemuck::cast_slice(weights) }
+    }
 }
 
 /// Rows that were asked for together.
@@ -61,7 +88,7 @@ struct Place {
 enum From {
     /// The rows that are kept of this part.
     Kept(u32),
-    /// The remote rows of the batch before.
+    /// The rows of the batch before.
     Last,
     /// What was asked for so many requests ago, counted from the first.
     Arrived(u32),
@@ -161,24 +188,14 @@ impl Underway {
         ground: &Ground,
         from: usize,
         head: Head,
-        words: &[u32],
+        frame: Frame,
     ) -> Result<Vec<Task>> {
-        let ids = ground.form.ids;
         let asked = self.question.as_ref().map_or(0, |question| question.asked[from].rows.len());
-        let fits = head.hop as usize == self.hop && head.count as usize == asked && self.told[from].is_none();
-        let (counts, rest) =
-            words.split_at_checked(asked).filter(|_| fits).ok_or_else(|| garbled("its lists"))?;
-        let edges: usize = counts.iter().map(|&count| count as usize).sum();
-        let weighted = ground.part.weights().is_some();
-        if rest.len() != edges * (ids.words() + usize::from(weighted)) {
-            return Err(garbled("a part of its lists"));
+        if head.hop as usize != self.hop || head.count as usize != asked || self.told[from].is_some() {
+            return Err(garbled("its lists"));
         }
-        let (sources, weights) = rest.split_at(edges * ids.words());
-        self.told[from] = Some(Told {
-            counts: counts.to_vec(),
-            sources: (0..edges).map(|place| ids.get(sources, place)).collect(),
-            weights: weights.iter().map(|&bits| f32::from_bits(bits)).collect(),
-        });
+        let weighted = ground.part.weights().is_some();
+        self.told[from] = Some(Told::read(frame, asked, ground.form.ids, weighted)?);
         self.missing_answers -= 1;
         self.waiting_since = Instant::now();
         Ok(if self.missing_answers == 0 { vec![Task::Stitch] } else { Vec::new() })
@@ -190,11 +207,12 @@ impl Underway {
         let answers: Vec<Answer<'_>> = (self.told.iter().enumerate())
             .map(|(peer, told)| match told {
                 _ if peer == here => Answer::Here(&self.own),
-                Some(Told { counts, sources, weights }) => Answer::There { counts, sources, weights },
-                None => Answer::There { counts: &[], sources: &[], weights: &[] },
+                Some(told) => told.answer(ground.form.ids),
+                None => Answer::There { counts: &[], sources: Ends::Narrow(&[]), weights: &[] },
             })
             .collect();
         self.draft.stitch(&ground.part, &question, &answers);
+        self.told.fill_with(|| None);
         ground.give_back(self.own.drain(..));
         self.hop += 1;
         match self.is_drawn(ground) {
@@ -208,7 +226,7 @@ impl Underway {
     }
 
     /// Asks for the features of rows that are new, except those that are kept here or that the batch before has.
-    pub fn fetch(&mut self, ground: &Ground, comm: &Comm, last: &Index) -> Result<()> {
+    pub fn fetch(&mut self, ground: &Ground, comm: &Comm, last: &Met) -> Result<()> {
         let part = &ground.part;
         let mut wanted: Vec<(Vec<u32>, Vec<u32>)> = vec![Default::default(); comm.size()];
         let own = part.range();
@@ -219,7 +237,7 @@ impl Underway {
             }
             if let Some((set, at)) = ground.cache.find(node) {
                 self.places.push(Place { row, from: From::Kept(set), at });
-            } else if let Some(&at) = last.get(&node) {
+            } else if let Some(at) = last.find(node) {
                 self.places.push(Place { row, from: From::Last, at });
             } else {
                 let owner = part.owner_of(GlobalId(node)).index();
@@ -263,11 +281,9 @@ impl Underway {
         self.is_fetched(ground) && self.missing_rows == 0
     }
 
-    /// Where its remote nodes will stand for the next batch, once all rows have been asked for.
-    pub fn index(&mut self) -> Index {
-        self.places.sort_unstable_by_key(|place| place.row);
-        let nodes = self.draft.nodes();
-        self.places.iter().zip(0..).map(|(place, at)| (nodes[place.row as usize], at)).collect()
+    /// Hands over which rows its remote nodes have, once all rows have been asked for, for the memory of another map.
+    pub fn swap_met(&mut self, other: &mut Met) {
+        self.draft.swap_met(other);
     }
 
     /// Who has not answered yet, and with what; `None` when nobody is waited for.
@@ -282,16 +298,16 @@ impl Underway {
         edges.map(|peer| (peer, "sampled in-edges")).or(rows.map(|peer| (peer, "feature rows")))
     }
 
-    /// Puts the batch together, with the remote rows of the one before. Gives its own remote rows to the next, and the
-    /// draft back.
+    /// Puts the batch together, with the remote rows of the one before. Shows its own to the next, if it has any, and
+    /// gives the draft back.
     pub fn fill(
         mut self,
         ground: &Ground,
         epoch: u64,
         last: Option<Table>,
-        arena: &mut Arena,
+        traffic: &Traffic,
         loading: &mut Loading,
-    ) -> (Prepared, Table, Draft) {
+    ) -> (Prepared, Option<Table>, Draft) {
         let batch = self.draft.finish();
         let sources = Sources { kept: &ground.cache.sets, last: last.as_ref(), arrived: &self.arrived };
         let (mut originals, mut degrees) = ground.own_facts(&batch.nodes);
@@ -299,27 +315,19 @@ impl Underway {
             (originals[place.row as usize], degrees[place.row as usize]) = sources.facts(place);
         }
         let mut input = match ground.form.dense {
-            Some(width) => self.dense(ground, &sources, &batch.nodes, width, arena),
+            Some(width) => self.dense(ground, &sources, &batch.nodes, width, traffic),
             None => self.sparse(ground, &sources, &batch.nodes),
         };
+        if let Some(last) = last {
+            last.retire(&mut traffic.arena());
+        }
         self.count(&batch, loading);
-        let remote: Vec<u32> = match ground.config.exchange.reuse {
-            true => self.places.iter().map(|place| place.row).collect(),
-            false => Vec::new(),
-        };
-        let table = Table::of(&input, &originals, &degrees, &remote, last);
-        adapt(ground, &originals, &mut input, ground.step_key(epoch, self.step));
-        // Features have no gradient: without embeddings the first block is transposed only if a layer asks for it.
-        let given = usize::from(ground.config.model.embedding == 0);
-        batch.blocks.iter().skip(given).for_each(|block| {
-            block.outgoing();
-        });
-        let nodes = Arc::new(originals);
-        let layouts = batch.blocks.iter().map(|block| {
-            let degrees = degrees[..block.sources()].to_vec();
-            Arc::new(Layout::new(Arc::clone(block), Arc::clone(&nodes), degrees, Routes::default()))
-        });
-        let layouts = layouts.collect();
+        let layouts = layouts(ground, &batch, originals, &degrees);
+        let shown = ground.config.exchange.reuse && !self.places.is_empty();
+        let key = ground.step_key(epoch, self.step);
+        let as_fetched = adapt(ground, &layouts[0].nodes, &mut input, key, shown);
+        let table =
+            shown.then(|| Table::new(Arc::clone(&layouts[0]), as_fetched.unwrap_or_else(|| input.clone())));
         let Self { step, items, links, draft, .. } = self;
         (Prepared { step, layouts, input, nodes: batch.nodes, items, links }, table, draft)
     }
@@ -340,25 +348,26 @@ impl Underway {
         sources: &Sources<'_>,
         nodes: &[u64],
         width: usize,
-        arena: &mut Arena,
+        traffic: &Traffic,
     ) -> Input {
         /// Rows that one task copies.
         const ROWS_PER_TASK: usize = 1024;
-        /// Rows before a row is copied that it is asked for.
-        const AHEAD: usize = 4;
-        let mut values = arena.take(nodes.len() * width);
+        let mut values = traffic.arena().take(nodes.len() * width);
         let shared = Shared::new(&mut values);
         let (features, own) = (ground.features(), ground.part.range());
         ground.pool.for_ranges(nodes.len(), ROWS_PER_TASK, |range| {
             for row in range.filter(|&row| own.contains(&nodes[row])) {
-                features.expect_dense(nodes.get(row + AHEAD).map_or(0, |next| next.wrapping_sub(own.start)));
+                if let Some(next) = nodes.get(row + AHEAD).filter(|next| own.contains(next)) {
+                    features.expect_dense(next - own.start);
+                }
                 // SAFETY: rows are different.
                 let slot = unsafe { shared.part(row * width, width) };
                 features.copy_dense((nodes[row] - own.start) as usize, slot);
             }
         });
         ground.pool.for_ranges(self.places.len(), ROWS_PER_TASK, |range| {
-            for place in &self.places[range] {
+            for (number, place) in range.clone().zip(&self.places[range]) {
+                self.places.get(number + AHEAD).into_iter().for_each(|next| sources.expect_dense(next));
                 // SAFETY: rows are different, and none of them is owned.
                 let slot = unsafe { shared.part(place.row as usize * width, width) };
                 sources.copy_dense(place, slot);
@@ -388,15 +397,37 @@ impl Underway {
     }
 }
 
-/// Lets the operator change the features of a batch. What the next batch is given of them was copied before.
-fn adapt(ground: &Ground, originals: &[u64], input: &mut Input, key: Key) {
+/// One layout per block, whose rows stand for nodes with these original ids and degrees.
+fn layouts(ground: &Ground, batch: &Batch, originals: Vec<u64>, degrees: &[f32]) -> Vec<Arc<Layout>> {
+    // Features have no gradient: without embeddings the first block is transposed only if a layer asks for it.
+    let given = usize::from(ground.config.model.embedding == 0);
+    batch.blocks.iter().skip(given).for_each(|block| {
+        block.outgoing();
+    });
+    let nodes = Arc::new(originals);
+    let layout = |block: &Arc<Block>| {
+        let degrees = degrees[..block.sources()].to_vec();
+        Arc::new(Layout::new(Arc::clone(block), Arc::clone(&nodes), degrees, Routes::default()))
+    };
+    batch.blocks.iter().map(layout).collect()
+}
+
+/// Lets the operator change the features of a batch; returns them as they were if it did and they are to be kept.
+fn adapt(ground: &Ground, originals: &[u64], input: &mut Input, key: Key, keep: bool) -> Option<Input> {
     let fetch = &ground.operators.fetch;
     if !fetch.is_plain()
         && let Input::Dense(matrix) = input
-        && let Some(Matrix { cols, values: Values::Own(values), .. }) = Arc::get_mut(matrix)
+        && let Some(Matrix { rows, cols, values: Values::Own(values) }) = Arc::get_mut(matrix)
     {
+        let before = keep.then(|| {
+            let mut copy = Buffer::zeros(values.len());
+            copy.copy_from_slice(values);
+            Input::Dense(Arc::new(Matrix { rows: *rows, cols: *cols, values: copy.into() }))
+        });
         fetch.adapt(originals, values, *cols, key);
+        return before;
     }
+    None
 }
 
 /// Where remote rows are taken from.
@@ -430,6 +461,13 @@ impl<'a> Sources<'a> {
             Source::Set(set) => (set.original(at), set.degree(at)),
             Source::Table(table) => (table.original(at), table.degree(at)),
             Source::Nothing => (0, 0.0),
+        }
+    }
+
+    /// Asks for a row that will be copied soon, unless it stands where the last one stood.
+    fn expect_dense(&self, place: &Place) {
+        if let (From::Last, Some(last)) = (place.from, self.last) {
+            last.expect_dense(place.at as usize);
         }
     }
 
