@@ -57,7 +57,7 @@ impl Default for Met {
 
 impl Met {
     /// Nodes of the graph for each row of a part, up to which every node has a slot of four bytes.
-    const FEW: u64 = 8;
+    const FEW: u64 = 2;
 
     /// Empties the map; `part` is the one that meets nodes of others.
     pub fn begin(&mut self, part: &Part) {
