@@ -5,6 +5,7 @@
   table.py speed FILE             ours beside the peers: CPU seconds and wall seconds per epoch, memory
   table.py partition FILE         partitioners: cut, replication, time and memory beside METIS
   table.py exchange FILE          share of the link that collectives reach
+  table.py samples FILE           scores of mini-batches beside full batches, and of links
   table.py minibatch FILE         mini-batches beside DGL and DistDGL: time, sampling, memory, bytes
   table.py boundaries FILE        strategies that compute one batch together: time to accuracy, bytes, memory
   table.py against FILE           the same strategies: test score beside that of `full`
@@ -145,6 +146,24 @@ def curve(run, rate, name, facts):
                         "step_secs": secs / steps, "embeddings_mb_per_step": sum(rows) / steps / 1e6,
                         "max_over_min": exchange.get("messages_max_over_min"), "rss_mb": summary["peak_rss_bytes"] / 1e6,
                         "test": summary["test_score"], "valid": summary["valid_score"], "points": points})]
+
+
+def samples(file):
+    """Full batches, mini-batches on one part and on four (from the records of islands); and links."""
+    scores = {}
+    for record in records(file):
+        score = record["auc"] if record["name"] == "links" else record["test_score"]
+        scores.setdefault((record["graph"], record["name"]), []).append(100 * score)
+    for record in records(Path(file).parent / "islands.jsonl"):
+        if (record["layers"], record["name"]) == (2, "distdgl"):
+            scores.setdefault((record["graph"], "distdgl, 4 parts"), []).append(100 * record["test_score"])
+    rows = ["| graph | batches | test score, % | from `full` | from `mini` | seeds |", "|---|---|---|---|---|---|"]
+    for (graph, name), found in sorted(scores.items(), key=lambda entry: (entry[0][1] == "links", entry[0][0])):
+        mean, spread = statistics.mean(found), statistics.pstdev(found)
+        apart = [f"{mean - statistics.mean(scores[graph, other]):+.2f}" if name != other and (graph, other) in scores else "-"
+                 for other in ("full", "mini")]
+        rows.append(f"| {graph} | {name} | {mean:.2f} ± {spread:.2f} | " + " | ".join(apart) + f" | {len(found)} |")
+    return rows
 
 
 def boundaries(file):
@@ -330,6 +349,7 @@ def readme():
     between(ROOT / "docs" / "partitioning.md", "benchmarks", partition(results / "partition.jsonl"))
     between(ROOT / "docs" / "cluster.md", "exchange", exchange(results / "exchange.jsonl"))
     between(ROOT / "docs" / "mini-batches.md", "minibatch", minibatch(results / "minibatch.jsonl"))
+    between(ROOT / "docs" / "mini-batches.md", "samples", samples(results / "samples.jsonl"))
     between(ROOT / "docs" / "boundaries.md", "boundaries", boundaries(results / "boundaries.jsonl"))
     between(ROOT / "docs" / "boundaries.md", "against", against(results / "against.jsonl"))
     between(ROOT / "docs" / "islands.md", "islands", islands(results / "islands.jsonl"))
@@ -344,7 +364,7 @@ if __name__ == "__main__":
     if command == "readme":
         readme()
     elif command in (tables := {"accuracy": accuracy, "speed": speed, "partition": partition, "exchange": exchange,
-                               "minibatch": minibatch, "boundaries": boundaries, "against": against, "islands": islands,
+                               "minibatch": minibatch, "samples": samples, "boundaries": boundaries, "against": against, "islands": islands,
                                "planetoid": planetoid, "graphtheta": graphtheta, "scale": scale, "outofcore": outofcore, "curve": curve}):
         print("\n".join(tables[command](*rest)))
     else:
