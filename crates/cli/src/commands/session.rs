@@ -24,7 +24,11 @@ use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long the lock of a process that was killed is waited for.
+const DYING: Duration = Duration::from_secs(2);
 
 /// The folder of a run.
 pub struct Folder {
@@ -112,16 +116,22 @@ impl Folder {
         Ok(Some(summary))
     }
 
-    /// Keeps other processes out of this folder for as long as the file is held.
+    /// Keeps other processes out of this folder for as long as the file is held. One that was just killed holds it until
+    /// the system has taken its memory back, so it is asked for again for a moment.
     fn lock(&self) -> anyhow::Result<File> {
         let file = self.run_file();
         let held = File::open(&file).map_err(Error::io("open", &file))?;
-        match held.try_lock() {
-            Ok(()) => Ok(held),
-            Err(TryLockError::WouldBlock) => {
-                Err(Error::usage(format!("another archi is at work in `{}`", self.path.display())).into())
+        let until = Instant::now() + DYING;
+        loop {
+            match held.try_lock() {
+                Ok(()) => return Ok(held),
+                Err(TryLockError::WouldBlock) if Instant::now() < until => thread::sleep(DYING / 20),
+                Err(TryLockError::WouldBlock) => {
+                    let message = format!("another archi is at work in `{}`", self.path.display());
+                    return Err(Error::usage(message).into());
+                }
+                Err(TryLockError::Error(error)) => return Err(Error::io("lock", &file)(error).into()),
             }
-            Err(TryLockError::Error(error)) => Err(Error::io("lock", &file)(error).into()),
         }
     }
 
