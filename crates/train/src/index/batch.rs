@@ -3,7 +3,8 @@
 //! The last layer computes the targets, the layer before it what these read on any rank, and so on down: a reverse
 //! breadth-first search over in-edges, with one exchange of requests per layer (two where targets have mirrors: masters
 //! first say which are active). Rows are numbered in the order in which they are found, so that the rows of a later layer
-//! are a prefix of those of an earlier one; those that one layer adds may have an order among themselves. Cost: active rows and edges, and the number of ranks.
+//! are a prefix of those of an earlier one; those that one layer adds may have an order among themselves. Cost: active rows
+//! and edges, and the number of ranks.
 
 use super::{Index, Mirrored};
 use crate::Result;
