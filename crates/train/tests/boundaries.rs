@@ -38,6 +38,15 @@ const BOUNDARIES: &[&[&str]] = &[
         "exchange.rescale_gradient=true",
     ],
     &["strategy.name=emma", "exchange.chunks=3", "exchange.history_of=inputs"],
+    &["strategy.name=emma", "exchange.chunks=3", "exchange.history_of=halo"],
+    &[
+        "strategy.name=emma",
+        "exchange.chunks=4",
+        "exchange.history_of=halo",
+        "exchange.history_refresh_every=2",
+        "exchange.rescale_gradient=true",
+        "exchange.codec=bf16",
+    ],
     &["strategy.name=emma", "exchange.chunks=3", "exchange.moving=false"],
     &["strategy.name=emma", "exchange.chunks=3", "exchange.codec=bf16"],
     &["strategy.name=sancus"],
@@ -63,7 +72,9 @@ fn is_max(model: &[&str]) -> bool {
 
 /// Whether a boundary can join what a model aggregates.
 fn fits(model: &[&str], boundary: &[&str]) -> bool {
-    !is_max(model) || !boundary.contains(&"strategy.name=emma") || boundary.contains(&"exchange.moving=false")
+    let sums =
+        !boundary.contains(&"exchange.moving=false") && !boundary.contains(&"exchange.history_of=halo");
+    !is_max(model) || !boundary.contains(&"strategy.name=emma") || !sums
 }
 
 /// The same graph with most features 0 and only the others stored.
@@ -104,6 +115,7 @@ fn equals(found: &(Parameters, Vec<f64>), expected: &(Parameters, Vec<f64>), pla
 const EXACT: &[&[&str]] = &[
     &["strategy.name=emma", "exchange.chunks=1"],
     &["strategy.name=emma", "exchange.chunks=1", "exchange.history_refresh_every=never"],
+    &["strategy.name=emma", "exchange.chunks=1", "exchange.history_of=halo"],
     &["strategy.name=emma", "exchange.chunking=false"],
     &["strategy.name=emma", "exchange.chunking=false", "exchange.moving=false"],
     &["strategy.name=sancus", "exchange.stale_epochs=0"],
@@ -306,16 +318,45 @@ fn oracle_10_a_sweep_of_emma_sends_what_one_step_of_full_does() {
             bytes_of_epochs(&cut, &settings(&[model, run, sets]))
         };
         let full = bytes(&["strategy.name=full"]);
-        for chunks in ["exchange.chunks=2", "exchange.chunks=10"] {
-            let emma = bytes(&["strategy.name=emma", chunks, "exchange.history_refresh_every=never"]);
+        for (chunks, history) in [("2", "narrowest"), ("10", "narrowest"), ("2", "halo"), ("10", "halo")] {
+            let sets = [format!("exchange.chunks={chunks}"), format!("exchange.history_of={history}")];
+            let emma =
+                bytes(&["strategy.name=emma", &sets[0], &sets[1], "exchange.history_refresh_every=never"]);
             for (emma, full) in emma.iter().zip(&full).skip(1) {
-                assert_eq!(
-                    (emma.embeddings, emma.features),
-                    (full.embeddings, full.features),
-                    "{model:?}, {chunks}"
-                );
+                assert_eq!(emma.embeddings, full.embeddings, "{model:?}, {sets:?}");
+                // Where rows of other parts are remembered, their features are at home.
+                let features = if history == "halo" { 0 } else { full.features };
+                assert_eq!(emma.features, features, "{model:?}, {sets:?}");
             }
         }
+    }
+}
+
+#[test]
+fn rows_that_last_came_are_those_of_this_step_while_weights_stand_still() {
+    let mut dataset = communities(300, 2400, 5);
+    let cut = cut(&mut dataset, 3, "random");
+    let still: &[&str] = &[
+        "train.optimizer=sgd",
+        "train.lr=1e-12",
+        "model.layers=3",
+        "model.dropout=0",
+        "model.input_dropout=0",
+        "model.attention_dropout=0",
+    ];
+    let recalls: &[&str] = &[
+        "strategy.name=emma",
+        "exchange.chunks=3",
+        "exchange.history_of=halo",
+        "exchange.history_refresh_every=never",
+    ];
+    for model in all_models() {
+        let losses =
+            |sets: &[&str], epochs| after_steps(&cut.store, &settings(&[model, still, sets]), epochs).1;
+        let (full, recalled) = (losses(&["strategy.name=full"], 1), losses(recalls, 3));
+        // A sweep brings the rows of a layer; the next brings those of the layer above it that were made of them.
+        assert!((recalled[0] / full[0] - 1.0).abs() > 1e-6, "{model:?}: {recalled:?}, {full:?}");
+        assert!((recalled[2] / full[0] - 1.0).abs() < 1e-5, "{model:?}: {recalled:?}, {full:?}");
     }
 }
 

@@ -28,6 +28,7 @@ mod exact;
 mod isolated;
 mod pulled;
 mod moving;
+mod recalled;
 mod stale;
 mod late;
 
@@ -37,6 +38,7 @@ pub use late::Late;
 pub use memory::Memory;
 pub use moving::Moving;
 pub use pulled::Pulled;
+pub use recalled::Recalled;
 pub use relay::Relay;
 pub use stale::{Skips, Stale};
 pub use toll::{Gaps, Toll};

@@ -70,8 +70,9 @@ impl Moving {
     /// Remembers nothing yet, and never anything of layers before the `first`.
     pub fn new(exact: Exact, config: &RunConfig, first: usize) -> Self {
         let order = match config.exchange.history_of {
-            HistoryOf::Inputs => Order::AggregateFirst,
             HistoryOf::Narrowest => Order::Split,
+            // `Halo` is another boundary's.
+            HistoryOf::Inputs | HistoryOf::Halo => Order::AggregateFirst,
         };
         Self {
             exact,

@@ -167,7 +167,8 @@ fn shared(facts: &GraphFacts, net: &Net, shape: &Shape) -> Epoch {
         let active = (layer.edges * parts / facts.edges.max(1.0)).min(1.0);
         layer.halo = facts.halo_read(active);
         match shape.batch {
-            Batch::Chunks(chunks) if index >= chunked => {
+            // Where rows are remembered rather than sums, a step is computed on all edges.
+            Batch::Chunks(chunks) if index >= chunked && crossing.halo < 1.0 => {
                 layer.halo /= chunks as f64;
                 layer.edges /= chunks as f64;
             }

@@ -105,13 +105,14 @@ fn shared(facts: &GraphFacts, net: &Net, shape: &Shape, crossing: Crossing, epoc
     ]
 }
 
-/// What is kept from step to step: aggregates of targets, or rows of the halo and of the part; and thinned layers.
+/// What is kept from step to step: aggregates of targets, or rows of the halo, or of the part, too; and thinned layers.
 fn history(facts: &GraphFacts, net: &Net, shape: &Shape, crossing: Crossing, epoch: &Epoch) -> f64 {
     let first = usize::from(net.static_first || crossing.home.brings(net.sparse));
     let kept = epoch.layers.iter().enumerate().skip(first).map(|(index, layer)| {
         let input = net.widths.shape.layer(index).input.max(net.widths.head_width(index)) as f64;
         let rows = match shape.batch {
-            Batch::Chunks(_) => layer.targets,
+            Batch::Chunks(_) if crossing.halo < 1.0 => layer.targets,
+            Batch::Chunks(_) => 2.0 * layer.halo,
             _ => layer.local + 2.0 * layer.halo,
         };
         if crossing.keeps { 4.0 * rows * (input + 1.0) } else { 0.0 }

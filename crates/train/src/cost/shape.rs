@@ -190,6 +190,18 @@ fn moving(config: &RunConfig, chunks: usize) -> Crossing {
         _ if !exchange.moving => Order::Cheapest,
         HistoryOf::Inputs => Order::AggregateFirst,
         HistoryOf::Narrowest => Order::Split,
+        // Rows of a chunk cross, and all are read.
+        HistoryOf::Halo => {
+            let share = 1.0 / chunks as f64;
+            return Crossing {
+                rows: share,
+                gradients: share,
+                refreshes,
+                home: Home::All,
+                keeps: true,
+                ..EXACT
+            };
+        }
     };
     // A first layer that attends is chunked like the others.
     let attends = model::find(&config.model.name).is_ok_and(|entry| {
@@ -289,6 +301,8 @@ mod tests {
         assert_eq!(crossing("bns", &["exchange.boundary_rate=0.2"]).halo, 0.2);
         let emma = crossing("emma", &["exchange.chunks=4"]);
         assert_eq!((emma.halo, emma.refreshes, emma.order), (0.25, 0.25, Order::Split));
+        let recalls = crossing("emma", &["exchange.chunks=4", "exchange.history_of=halo"]);
+        assert_eq!((recalls.halo, recalls.rows, recalls.gradients), (1.0, 0.25, 0.25));
     }
 
     #[test]

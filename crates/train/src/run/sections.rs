@@ -174,12 +174,14 @@ choice! {
 }
 
 choice! {
-    /// What targets remember of their neighbours, where a layer may aggregate before or after it transforms.
+    /// What is remembered of nodes that do not send in a step.
     HistoryOf {
-        /// Inputs of the layer, or of nodes of other parts its outputs where those are narrower: fewer bytes.
+        /// Sums at targets: of inputs of the layer, or of nodes of other parts of its outputs where those are narrower.
         Narrowest = "narrowest",
-        /// Inputs of the layer: its weights learn from all that is remembered.
+        /// Sums at targets, of inputs of the layer: its weights learn from all that is remembered.
         Inputs = "inputs",
+        /// Rows of nodes of other parts as they last came; those of the own part are always of this step.
+        Halo = "halo",
     }
 }
 
@@ -527,7 +529,7 @@ section! {
         moving: bool = true,
         /// Sweeps after which what targets remember is computed anew from all sources (emma)
         history_refresh_every: Refresh = Refresh::Chunks,
-        /// What targets remember and chunks send (emma)
+        /// What is remembered and chunks send: sums at targets, or rows of other parts (emma)
         history_of: HistoryOf = HistoryOf::Narrowest,
         /// Gradients on their way to a chunk stand for those that others would get (emma)
         rescale_gradient: bool = false,

@@ -10,14 +10,18 @@
 //! What a first layer sums up of node features never changes, so it is exact in every step: computed once where features
 //! are dense, else from halo features that were brought once. A first layer that attends is chunked like the others.
 //!
+//! With `exchange.history_of = "halo"` it is rows of other parts that are remembered, as they last came, and rows of the own part
+//! are always of this step (`boundary/recalled.rs`): as few bytes, and all edges count in every step, which is what graphs of
+//! low degree need. It saves no work.
+//!
 //! `exchange.chunking = false` makes one step of all edges, which is `full`; `exchange.moving = false` forgets, so that
 //! a step is one on a sampled neighbourhood: the two ablations of the paper.
 
 use super::shared_batch::{Moment, SharedBatch, check as check_shared};
 use super::{Behavior, Entry, EpochOutcome, Strategy};
-use crate::boundary::{Boundary, Exact, Memory, Moving};
+use crate::boundary::{Boundary, Exact, Memory, Moving, Recalled};
 use crate::run::{Aggregator, HistoryOf, Norm, Refresh, RunConfig};
-use crate::view::{Layout, Scales, Thinning};
+use crate::view::{Layout, Passage, Scales, Thinning};
 use crate::worker::Worker;
 use crate::{Error, Result};
 use archipelago_comm::Phase;
@@ -44,29 +48,34 @@ pub(super) const ENTRY: Entry = Entry {
 
 fn check(config: &RunConfig, parts: u32) -> Result<()> {
     let key = "model.aggregator";
-    if config.exchange.moving && config.model.name == "sage" && config.model.aggregator == Aggregator::Max {
+    let sums = config.exchange.moving && !recalls(config);
+    if sums && config.model.name == "sage" && config.model.aggregator == Aggregator::Max {
         let message = "expected `mean` or `sum` with strategy `emma`, found `max`";
-        return Err(Error::config(config.place(key), key, message)
-            .with_hint("a maximum cannot forget the share of its messages that is sent anew"));
+        return Err(Error::config(config.place(key), key, message).with_hint(
+            "a maximum cannot forget the share of its messages that is sent anew; rows can: set `exchange.history_of = \"halo\"`",
+        ));
     }
     check_shared(config, parts)
 }
 
 fn build(worker: &Worker) -> Result<Box<dyn Strategy>> {
-    let exchange = &worker.config.exchange;
-    let exact = Exact::of(&worker.config, Arc::clone(&worker.comm))?;
-    if !exchange.moving {
-        return Ok(Box::new(Forgetful(batch(worker, exact)?)));
+    let (config, comm) = (&*worker.config, Arc::clone(&worker.comm));
+    if !config.exchange.moving {
+        return Ok(Box::new(Emma { batch: batch(worker, Exact::of(config, comm)?)?, refresh_every: 0 }));
     }
-    let every = match exchange.history_refresh_every {
+    let refresh_every = match config.exchange.history_refresh_every {
         // With one chunk nothing is remembered beyond a step.
-        _ if chunks(&worker.config) == 1 => 0,
-        Refresh::Chunks => exchange.chunks as u64,
+        _ if chunks(config) == 1 => 0,
+        Refresh::Chunks => config.exchange.chunks as u64,
         Refresh::Every(sweeps) => sweeps,
         Refresh::Never => 0,
     };
-    let boundary = Moving::new(exact, &worker.config, first_chunked(worker));
-    Ok(Box::new(Emma { batch: batch(worker, boundary)?, refresh_every: every }))
+    if recalls(config) {
+        let boundary = Recalled::new(config, comm, chunks(config))?;
+        return Ok(Box::new(Emma { batch: batch(worker, boundary)?, refresh_every }));
+    }
+    let boundary = Moving::new(Exact::of(config, comm)?, config, first_chunked(worker));
+    Ok(Box::new(Emma { batch: batch(worker, boundary)?, refresh_every }))
 }
 
 /// Steps of a sweep.
@@ -74,9 +83,14 @@ fn chunks(config: &RunConfig) -> usize {
     if config.exchange.chunking { config.exchange.chunks } else { 1 }
 }
 
-/// The first layer whose sources are chunked: the second, unless the first attends to its sources.
+/// Whether rows are remembered rather than sums.
+fn recalls(config: &RunConfig) -> bool {
+    config.exchange.moving && config.exchange.history_of == HistoryOf::Halo
+}
+
+/// The first layer of which a chunk sends: the second, unless the first attends to its sources and sums are remembered.
 fn first_chunked(worker: &Worker) -> usize {
-    usize::from(!worker.model.keeps_transformed())
+    usize::from(!worker.model.keeps_transformed() || recalls(&worker.config))
 }
 
 fn batch<B: Boundary>(worker: &Worker, boundary: B) -> Result<SharedBatch<B>> {
@@ -86,39 +100,148 @@ fn batch<B: Boundary>(worker: &Worker, boundary: B) -> Result<SharedBatch<B>> {
     }
 }
 
-/// With memory.
-struct Emma {
-    batch: SharedBatch<Moving>,
-    refresh_every: u64,
+/// A boundary across which one chunk of the nodes sends.
+trait Chunked: Boundary {
+    /// Makes ready for the step of a chunk; returns the layers that it is computed on, if not on those of all edges.
+    fn take(&mut self, chunk: &Chunk<'_>) -> Option<Vec<Arc<Layout>>>;
+
+    /// Whether what crosses from now on takes the place of what is remembered: after so many steps, if it does.
+    fn refresh(&mut self, _after: Option<u64>) {}
 }
 
-/// Without.
-struct Forgetful(SharedBatch<Exact>);
-
-impl Emma {
-    /// One forward pass over all edges, whose aggregates take the place of what is remembered.
-    fn refresh(&mut self, worker: &mut Worker, epoch: u64, step: u64) -> Result<()> {
-        worker.comm.enter(Phase { epoch: epoch as usize, step: step as usize, layer: 0, what: "refresh" });
-        worker.tape.begin_evaluation();
-        self.batch.boundary.refresh(true);
-        let outcome = self.batch.forward(worker, None);
-        self.batch.boundary.refresh(false);
-        outcome.map(|_| ())
+impl Chunked for Exact {
+    fn take(&mut self, chunk: &Chunk<'_>) -> Option<Vec<Arc<Layout>>> {
+        Some(chunk.thinned(Scales::OfRest))
     }
 }
 
-impl Strategy for Emma {
+impl Chunked for Moving {
+    fn take(&mut self, chunk: &Chunk<'_>) -> Option<Vec<Arc<Layout>>> {
+        Some(chunk.thinned(Scales::OfAll))
+    }
+
+    fn refresh(&mut self, after: Option<u64>) {
+        self.refresh(after.is_some());
+    }
+}
+
+impl Chunked for Recalled {
+    fn take(&mut self, chunk: &Chunk<'_>) -> Option<Vec<Arc<Layout>>> {
+        self.let_pass(chunk.passages());
+        None
+    }
+
+    fn refresh(&mut self, after: Option<u64>) {
+        self.refresh(after);
+    }
+}
+
+/// The nodes that send in one step.
+struct Chunk<'a> {
+    /// All layers, on all edges.
+    layers: &'a [Arc<Layout>],
+    /// The chunk of each source row of those layers that are chunked, which are the last ones.
+    members: &'a [Vec<u32>],
+    /// Which chunk it is.
+    number: u32,
+    /// Whether nodes attend to themselves.
+    loops: bool,
+}
+
+impl Chunk<'_> {
+    fn sends(&self, members: &[u32]) -> Vec<bool> {
+        members.iter().map(|&chunk| chunk == self.number).collect()
+    }
+
+    fn first(&self) -> usize {
+        self.layers.len() - self.members.len()
+    }
+
+    /// The layers with the edges of these nodes only.
+    fn thinned(&self, scales: Scales) -> Vec<Arc<Layout>> {
+        let thinned = |(layout, members): (&Arc<Layout>, &Vec<u32>)| {
+            let stays = self.sends(members);
+            let loops = self.loops;
+            Arc::new(layout.thinned(Thinning {
+                stays: &stays,
+                sends: &stays,
+                halo_weight: 1.0,
+                scales,
+                loops,
+            }))
+        };
+        let (whole, chunked) = self.layers.split_at(self.first());
+        whole.iter().cloned().chain(chunked.iter().zip(self.members).map(thinned)).collect()
+    }
+
+    /// What crosses of each layer.
+    fn passages(&self) -> Vec<Option<Arc<Passage>>> {
+        let chunked = self.layers[self.first()..].iter().zip(self.members);
+        let passages = chunked.map(|(layout, members)| Some(Arc::new(layout.passage(&self.sends(members)))));
+        std::iter::repeat_n(None, self.first()).chain(passages).collect()
+    }
+}
+
+struct Emma<B> {
+    batch: SharedBatch<B>,
+    /// Sweeps; 0 is never.
+    refresh_every: u64,
+}
+
+impl<B: Chunked> Emma<B> {
+    /// One forward pass over all edges, which takes the place of what is remembered.
+    fn refresh(&mut self, worker: &mut Worker, epoch: u64, step: u64) -> Result<()> {
+        worker.comm.enter(Phase { epoch: epoch as usize, step: step as usize, layer: 0, what: "refresh" });
+        worker.tape.begin_evaluation();
+        self.batch.boundary.refresh(Some(step));
+        let outcome = self.batch.forward(worker, None);
+        self.batch.boundary.refresh(None);
+        outcome.map(|_| ())
+    }
+
+    /// One step for each chunk.
+    fn sweep(&mut self, worker: &mut Worker, epoch: u64, step: u64) -> Result<EpochOutcome> {
+        let batch = &mut self.batch;
+        let count = chunks(&worker.config);
+        let nodes = worker.part.starts().last().copied().unwrap_or(0);
+        let chunks = Chunks::new(count, nodes, worker.config.train.seed, epoch);
+        let chunked = worker.layers.iter().skip(first_chunked(worker));
+        let members: Vec<Vec<u32>> = chunked.map(|layout| chunk_of_rows(layout, &chunks)).collect();
+        let loops = worker.model.attends_to_own();
+        let mut loss = 0.0;
+        for round in 0..count {
+            let layers = match count > 1 {
+                true => {
+                    let whole = batch.layers(worker).to_vec();
+                    batch.boundary.take(&Chunk {
+                        layers: &whole,
+                        members: &members,
+                        number: round as u32,
+                        loops,
+                    })
+                }
+                false => None,
+            };
+            let moment = Moment { epoch, step: step + 1 + round as u64, round: round as u64 };
+            loss += batch.step(worker, layers.as_deref(), moment)?;
+        }
+        let toll = batch.boundary.toll();
+        Ok(EpochOutcome { loss: loss / count as f64, steps: count as u64, toll, ..EpochOutcome::default() })
+    }
+}
+
+impl<B: Chunked> Strategy for Emma<B> {
     fn epoch(&mut self, worker: &mut Worker, epoch: u64, step: u64) -> Result<EpochOutcome> {
         // Statistics of batch norms, which a pass without training reads, are known after the first sweep only.
         let known = epoch > 1 || worker.config.model.norm != Norm::Batch;
         if self.refresh_every > 0 && (epoch - 1).is_multiple_of(self.refresh_every) && known {
             self.refresh(worker, epoch, step)?;
         }
-        sweep(&mut self.batch, worker, Scales::OfAll, epoch, step)
+        self.sweep(worker, epoch, step)
     }
 
     fn kept_bytes(&self, worker: &Worker) -> u64 {
-        self.batch.kept_bytes(worker) + thinned_bytes(worker)
+        self.batch.kept_bytes(worker) + chunk_bytes(worker)
     }
 
     fn save(&mut self) -> Result<Memory> {
@@ -130,69 +253,22 @@ impl Strategy for Emma {
     }
 }
 
-impl Strategy for Forgetful {
-    fn epoch(&mut self, worker: &mut Worker, epoch: u64, step: u64) -> Result<EpochOutcome> {
-        sweep(&mut self.0, worker, Scales::OfRest, epoch, step)
-    }
-
-    fn kept_bytes(&self, worker: &Worker) -> u64 {
-        self.0.kept_bytes(worker) + thinned_bytes(worker)
-    }
-}
-
-/// One step for each chunk.
-fn sweep<B: Boundary>(
-    batch: &mut SharedBatch<B>,
-    worker: &mut Worker,
-    scales: Scales,
-    epoch: u64,
-    step: u64,
-) -> Result<EpochOutcome> {
-    let count = chunks(&worker.config);
-    let nodes = worker.part.starts().last().copied().unwrap_or(0);
-    let chunks = Chunks::new(count, nodes, worker.config.train.seed, epoch);
-    let chunked = worker.layers.iter().skip(first_chunked(worker));
-    let members: Vec<Vec<u32>> = chunked.map(|layout| chunk_of_rows(layout, &chunks)).collect();
-    let mut loss = 0.0;
-    for round in 0..count {
-        let moment = Moment { epoch, step: step + 1 + round as u64, round: round as u64 };
-        let layers = (count > 1).then(|| chunk(worker, batch.layers(worker), &members, round as u32, scales));
-        loss += batch.step(worker, layers.as_deref(), moment)?;
-    }
-    let toll = batch.boundary.toll();
-    Ok(EpochOutcome { loss: loss / count as f64, steps: count as u64, toll, ..EpochOutcome::default() })
-}
-
 /// The chunk of each source row of a layer.
 fn chunk_of_rows(layout: &Layout, chunks: &Chunks) -> Vec<u32> {
     layout.nodes[..layout.block.sources()].iter().map(|&node| chunks.of(node) as u32).collect()
 }
 
-/// The layers of the step in which one chunk sends; `members` are the chunks of the rows of those that are chunked.
-fn chunk(
-    worker: &Worker,
-    layers: &[Arc<Layout>],
-    members: &[Vec<u32>],
-    round: u32,
-    scales: Scales,
-) -> Vec<Arc<Layout>> {
-    let loops = worker.model.attends_to_own();
-    let thinned = |(layout, members): (&Arc<Layout>, &Vec<u32>)| {
-        let stays: Vec<bool> = members.iter().map(|&chunk| chunk == round).collect();
-        Arc::new(layout.thinned(Thinning { stays: &stays, sends: &stays, halo_weight: 1.0, scales, loops }))
-    };
-    let (whole, chunked) = layers.split_at(first_chunked(worker));
-    whole.iter().cloned().chain(chunked.iter().zip(members).map(thinned)).collect()
-}
-
 /// Bytes of the layers of a step: their share of the edges, both ways, and what is told of every row; for all rows where
-/// near and far sources are told apart, of the chunk and of a refresh.
-fn thinned_bytes(worker: &Worker) -> u64 {
+/// near and far sources are told apart, of the chunk and of a refresh. Where rows are remembered, only the latter.
+fn chunk_bytes(worker: &Worker) -> u64 {
     let chunks = chunks(&worker.config) as u64;
     let halves = worker.config.exchange.history_of == HistoryOf::Narrowest && worker.comm.size() > 1;
     let shape = worker.model.shape();
     let layer = |(index, layout): (usize, &Arc<Layout>)| {
         let (edges, rows) = (layout.block.bytes() as u64, 32 * layout.block.sources() as u64);
+        if recalls(&worker.config) {
+            return rows;
+        }
         let split = halves && shape.layer(index).output < shape.layer(index).input;
         let thinned = edges.div_ceil(chunks) + rows;
         if split { 2 * thinned + edges + 2 * rows } else { thinned }

@@ -15,7 +15,7 @@ mod edges;
 
 pub use edges::{EdgeSum, Edges, Messages, OnEdges, SentRows};
 pub use layout::{Layout, Mirrors, Routes, Symmetric};
-pub use thin::{Scales, Thinned, Thinning};
+pub use thin::{Passage, Scales, Thinned, Thinning};
 
 use crate::Result;
 use crate::boundary::{Boundary, Crossing, Half, Order, Own, Passing};

@@ -41,7 +41,29 @@ pub struct Thinning<'a> {
     pub loops: bool,
 }
 
+/// What crosses of a layer whose edges all stay: some of its rows.
+#[derive(Debug)]
+pub struct Passage {
+    /// The same rows without edges; of the halo, those that cross.
+    pub layout: Layout,
+    /// Where these stand in the whole halo.
+    pub halo: Vec<u32>,
+}
+
 impl Layout {
+    /// What crosses of this layer where only the rows do that `sends` has, local rows first.
+    pub fn passage(&self, sends: &[bool]) -> Passage {
+        let Block { local, .. } = *self.block;
+        let halo: Vec<u32> =
+            (0..self.block.halo).filter(|at| sends[local + at]).map(|at| at as u32).collect();
+        let rows = || (0..local).chain(halo.iter().map(|&at| local + at as usize));
+        let edges = Adjacency { offsets: vec![0], ..Adjacency::default() };
+        let block = Arc::new(Block::new(edges, local, halo.len()));
+        let nodes = Arc::new(rows().map(|row| self.nodes[row]).collect());
+        let degrees = rows().map(|row| self.degrees[row]).collect();
+        Passage { layout: Self::new(block, nodes, degrees, self.thinned_routes(sends)), halo }
+    }
+
     /// This layer without the edges of some sources. Halo rows that are left out do not cross.
     pub fn thinned(&self, thinning: Thinning<'_>) -> Self {
         let (block, stays) = (&self.block, thinning.stays);
@@ -163,6 +185,15 @@ mod tests {
         assert_eq!(*thin.nodes, [10, 11, 12, 14]);
         assert_eq!(thin.routes, Routes { send: vec![vec![], vec![2]], receive: vec![0, 1] });
         assert_eq!(thin.thinned.unwrap().shares, [2.0 / 3.0, 1.0]);
+    }
+
+    #[test]
+    fn a_passage_has_the_routes_of_the_rows_that_cross_and_no_edges() {
+        let Passage { layout: some, halo } = layout().passage(&[false, true, true, false, true]);
+        assert_eq!((some.block.targets, some.block.local, some.block.halo), (0, 3, 1));
+        assert_eq!(halo, [1]);
+        assert_eq!(*some.nodes, [10, 11, 12, 14]);
+        assert_eq!(some.routes, Routes { send: vec![vec![], vec![2]], receive: vec![0, 1] });
     }
 
     #[test]
