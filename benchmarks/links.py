@@ -4,7 +4,7 @@ for validation, 10 % for testing, and as many random pairs that are no edges; bo
 evaluation keeps the source of a true link, which is harder). Needs numpy.
 
   links.py ARCHI DATA STORE SEED FLAGS...   trains on the other edges, scores test pairs by `archi infer --links`, and prints a
-                                            JSON line with `auc`, and with archi's own as `own_auc`
+                                            JSON line with `auc`, and with archi's own as `own_auc` and, of validation, `valid`
 """
 import json
 import subprocess
@@ -50,6 +50,7 @@ def main(archi, data, store, seed, *flags):
                        check=True, capture_output=True)
         scores, summary = np.load(f"{scratch}/scores.npy").ravel(), json.load(open(f"{scratch}/run/summary.json"))
     print(json.dumps({"seed": int(seed), "auc": auc(scores[:len(test)], scores[len(test):]), "own_auc": summary["test_score"],
+                      "valid": summary["valid_score"],
                       "best_epoch": summary["best_epoch"], "epochs": summary["epochs"]}))
 
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Settings to try, and which were best by validation. Standard library only.
 
-  trials.py draw COUNT SEED WIDEST       COUNT lines of flags, drawn without repetition; layers at most WIDEST wide
+  trials.py draw COUNT SEED WIDEST [OF]  COUNT lines of flags, drawn without repetition; layers at most WIDEST wide; OF: gcn
+                                         (nodes, the default) or links
   trials.py best FILE GRAPH COUNT SEEDS  the COUNT lines with the highest mean validation score over SEEDS, of those that have them
   trials.py show FILE                    a table of all: mean validation and test score
 """
@@ -11,20 +12,30 @@ import statistics
 import sys
 from pathlib import Path
 
-# What is searched over for a GCN of two layers.
+# What is searched over for a GCN of two layers: one that tells classes of nodes, and one that tells links.
 DIALS = {
-    "model.hidden": [16, 32, 64, 128, 256],
-    "model.dropout": [0.3, 0.5, 0.6, 0.7, 0.8],
-    "model.input_dropout": [0.0, 0.3, 0.5, 0.8],
-    "train.weight_decay": ["5e-4", "1e-3", "2e-3", "5e-3", "1e-2"],
-    "train.weight_decay_layers": ["first", "all"],
-    "train.lr": [0.005, 0.01, 0.02],
+    "gcn": {
+        "model.hidden": [16, 32, 64, 128, 256],
+        "model.dropout": [0.3, 0.5, 0.6, 0.7, 0.8],
+        "model.input_dropout": [0.0, 0.3, 0.5, 0.8],
+        "train.weight_decay": ["5e-4", "1e-3", "2e-3", "5e-3", "1e-2"],
+        "train.weight_decay_layers": ["first", "all"],
+        "train.lr": [0.005, 0.01, 0.02],
+    },
+    "links": {
+        "model.hidden": [32, 64, 128],
+        "model.dropout": [0.0, 0.2, 0.5],
+        "train.weight_decay": ["0", "5e-4"],
+        "train.lr": [0.003, 0.01, 0.03],
+        "train.fanouts": ["[15,15]", "[-1,-1]"],
+        "train.batch_size": [256, 1024, 4096],
+    },
 }
 
 
-def draw(count, seed, widest):
+def draw(count, seed, widest, of="gcn"):
     source, lines = random.Random(int(seed)), []
-    dials = {**DIALS, "model.hidden": [width for width in DIALS["model.hidden"] if width <= int(widest)]}
+    dials = {**DIALS[of], "model.hidden": [width for width in DIALS[of]["model.hidden"] if width <= int(widest)]}
     while len(lines) < int(count):
         line = " ".join(f"--set {key}={source.choice(values)}" for key, values in dials.items())
         if line not in lines:
