@@ -5,7 +5,7 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark that cannot go on has failed")]
 
-use archipelago_comm::{Comm, Error, Job, Kind, Tag, launch};
+use archipelago_comm::{Comm, Error, Job, Kind, Tag, frames_of, launch};
 use std::time::Instant;
 
 const MEGABYTES: [usize; 4] = [1, 4, 16, 64];
@@ -21,14 +21,14 @@ fn all_reduce(comm: &Comm, numbers: &mut [f32]) -> Result<usize, Error> {
 fn all_to_all(comm: &Comm, numbers: &mut [f32]) -> Result<usize, Error> {
     let share = numbers.len() / comm.size();
     let others = || (1..comm.size()).map(|step| (comm.rank() + step) % comm.size());
-    for peer in others() {
-        let mut frame = comm.frame(4 * share);
-        frame.values_mut().copy_from_slice(&numbers[peer * share..][..share]);
+    for (peer, part) in others().flat_map(|peer| frames_of(share, 4).map(move |part| (peer, part))) {
+        let mut frame = comm.frame(4 * part.len());
+        frame.values_mut().copy_from_slice(&numbers[peer * share..][part]);
         comm.send(peer, TAG, Kind::Embeddings, frame)?;
     }
-    for peer in others() {
-        let frame = comm.receive_exact(peer, TAG, Kind::Embeddings, 4 * share)?;
-        numbers[peer * share..][..share].copy_from_slice(frame.values());
+    for (peer, part) in others().flat_map(|peer| frames_of(share, 4).map(move |part| (peer, part))) {
+        let frame = comm.receive_exact(peer, TAG, Kind::Embeddings, 4 * part.len())?;
+        numbers[peer * share..][part].copy_from_slice(frame.values());
     }
     Ok(4 * share * (comm.size() - 1))
 }

@@ -9,6 +9,7 @@
 //! given below.
 
 use crate::envelope::{Envelope, Operation};
+use crate::frame::STRETCH;
 use crate::{Comm, Error, Frame, Kind, Result, Tag};
 use bytemuck::Pod;
 use std::ops::Range;
@@ -16,10 +17,6 @@ use std::sync::atomic::Ordering;
 
 /// Up to this many bytes, sending everything to everyone beats the second round of messages it saves.
 const SHORT: usize = 2048;
-
-/// Long arrays are reduced in stretches of this many bytes per rank, so that one is on the wire while others are filled
-/// and summed.
-const STRETCH: usize = 1 << 20;
 
 impl Comm {
     /// Returns when every rank has come here.
@@ -137,6 +134,7 @@ impl Comm {
             self.give(&meeting, kind, |_| self.filled(values))?;
             return self.join(&meeting, values, kind, join);
         }
+        // Long arrays are reduced in stretches.
         let mut stretches = values.chunks_mut((STRETCH / size_of::<T>()).max(1) * self.size());
         // A stretch is shared out, then joined and given back, then heard; while one is joined the next is on its way.
         let mut shared = stretches.next();

@@ -10,6 +10,7 @@ use crate::envelope::Envelope;
 use crate::lock;
 use bytemuck::{Pod, Zeroable};
 use std::fmt;
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 /// A cache line: the unit and the alignment of buffers.
@@ -21,6 +22,17 @@ const LINE: usize = 64;
 
 /// Buffer sizes have at most three significant bits (at most 25 % is spare), so there are four per doubling.
 const CLASSES: usize = 4 * usize::BITS as usize;
+
+/// About how many bytes of a long message travel in one frame, so that one is on the wire while the next is filled, and is
+/// read while the next arrives.
+pub(crate) const STRETCH: usize = 1 << 20;
+
+/// Which of `count` items, of so many `bytes` each, travel in one frame after the other: at least one frame, and both ends
+/// know where each ends.
+pub fn frames_of(count: usize, bytes: usize) -> impl Iterator<Item = Range<usize>> {
+    let items = (STRETCH / bytes.max(1)).max(1);
+    (0..count.div_ceil(items).max(1)).map(move |frame| frame * items..((frame + 1) * items).min(count))
+}
 
 /// An owned byte buffer, aligned for any number type, that goes back to its pool when dropped.
 pub struct Frame {
@@ -189,6 +201,21 @@ fn size_class(lines: usize) -> (usize, usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn items_of_a_long_message_travel_in_one_frame_after_the_other() {
+        for (count, bytes) in
+            [(0, 4), (1, 4), (1 << 18, 4), ((1 << 18) + 1, 4), (1000, 4000), (5, STRETCH + 1), (3, 0)]
+        {
+            let frames: Vec<_> = frames_of(count, bytes).collect();
+            assert!(!frames.is_empty(), "whoever waits is told that there is nothing");
+            assert_eq!(
+                frames.iter().flat_map(Clone::clone).collect::<Vec<_>>(),
+                (0..count).collect::<Vec<_>>()
+            );
+            assert!(frames.iter().all(|frame| frame.len() <= 1 || frame.len() * bytes <= STRETCH));
+        }
+    }
 
     #[test]
     fn a_size_class_is_large_enough_and_at_most_a_quarter_too_large_and_maps_to_itself() {

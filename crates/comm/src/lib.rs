@@ -31,7 +31,7 @@ pub mod error;
 pub use codec::{Codec, Rounding};
 pub use comm::{Comm, Phase};
 pub use error::{Error, Result};
-pub use frame::{Frame, Pool};
+pub use frame::{Frame, Pool, frames_of};
 pub use job::Job;
 pub use launch::{Config, Failure, LaunchError, launch, panic_text};
 pub use meters::{Kind, Meter, Meters};

@@ -250,11 +250,15 @@ fn scratch(worker: &Worker) -> u64 {
 /// How wide the rows are that a layer aggregates, and how many heads it has if it attends.
 pub fn aggregated(worker: &Worker, index: usize, order: Order) -> (usize, usize) {
     let shape = worker.model.shape().layer(index);
+    let name = worker.config.model.name.as_str();
     if worker.model.keeps_transformed() {
-        return (widths(worker).head_width(index), shape.heads);
+        let rows = if name == "rgcn" { shape.bases } else { 1 };
+        return (rows * widths(worker).head_width(index), shape.heads);
     }
     let narrower = shape.output < shape.input;
     let width = match order {
+        _ if worker.model.reads_rows() => shape.input,
+        Order::Cheapest if name == "gin" => shape.input.min(shape.inner),
         Order::Cheapest if narrower => shape.output,
         // Both halves are kept apart.
         Order::Split if narrower => shape.input + shape.output,

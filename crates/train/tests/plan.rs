@@ -122,6 +122,9 @@ fn emma_sends_what_was_planned() {
     for refresh in ["exchange.history_refresh_every=never", "exchange.history_refresh_every=1"] {
         compare("random", &[emma[0], emma[1], refresh], 0.05, 1e-9);
     }
+    let rows = ["exchange.history_of=halo", "exchange.history_refresh_every=1"];
+    compare("random", &[emma[0], emma[1], rows[0], rows[1]], 0.05, 1e-9);
+    compare("random", &[emma[0], "exchange.chunks=1"], 0.05, 1e-9);
 }
 
 /// The same rows later, or a share of them.

@@ -1,6 +1,7 @@
 //! Carries rows of a layer between ranks, along the routes of its layout, in the bytes of a codec.
 //!
-//! A message holds the rows that one rank reads of another, in the order that both know. A lossy codec rounds at random,
+//! A message holds the rows that one rank reads of another, in the order that both know; a long one travels in several frames.
+//! A lossy codec rounds at random,
 //! right on average, by bits that depend on the seed, the step, the layer, the direction and the original id of the row:
 //! so results do not depend on who sends when.
 
@@ -8,7 +9,7 @@ use super::Crossing;
 use crate::view::Layout;
 use crate::{Error, Result};
 use archipelago_comm::codec::{Codec, Rounding};
-use archipelago_comm::{Comm, Kind, Tag};
+use archipelago_comm::{Comm, Frame, Kind, Tag, frames_of};
 use archipelago_graph::random::{Key, Purpose};
 use std::ops::Range;
 use std::sync::Arc;
@@ -152,24 +153,40 @@ impl Ferry {
         peer: usize,
         crossing: Crossing,
         back: bool,
-        rows: impl ExactSizeIterator<Item = (&'a [f32], u64)>,
+        mut rows: impl ExactSizeIterator<Item = (&'a [f32], u64)>,
     ) -> Result<()> {
         let (codec, width) = (self.codec(crossing), crossing.width);
         // What crosses once is no part of a step.
         self.count(if crossing.fixed { 0 } else { rows.len() });
-        let mut frame = self.comm.frame(codec.bytes(rows.len(), width));
+        for part in frames_of(rows.len(), codec.bytes(1, width)) {
+            let mut frame = self.comm.frame(codec.bytes(part.len(), width));
+            self.write(crossing, back, rows.by_ref().take(part.len()), &mut frame)?;
+            self.comm.send(peer, self.tag(crossing, back), kind(crossing), frame)?;
+        }
+        Ok(())
+    }
+
+    /// Fills `frame` with rows, each with the original id of its node.
+    fn write<'a>(
+        &self,
+        crossing: Crossing,
+        back: bool,
+        rows: impl Iterator<Item = (&'a [f32], u64)>,
+        frame: &mut Frame,
+    ) -> Result<()> {
+        let (codec, width) = (self.codec(crossing), crossing.width);
         if codec.exact {
             for (slot, (row, _)) in frame.values_mut::<f32>().chunks_exact_mut(width).zip(rows) {
                 slot.copy_from_slice(row);
             }
-        } else {
-            let key = self.step.with(crossing.layer as u64).with(u64::from(back));
-            for (slot, (row, node)) in frame.bytes_mut().chunks_exact_mut(codec.bytes(1, width)).zip(rows) {
-                let key = key.with(node);
-                codec.encode(row, width, Rounding::Stochastic(&|place| key.bits(place)), slot)?;
-            }
+            return Ok(());
         }
-        Ok(self.comm.send(peer, self.tag(crossing, back), kind(crossing), frame)?)
+        let key = self.step.with(crossing.layer as u64).with(u64::from(back));
+        for (slot, (row, node)) in frame.bytes_mut().chunks_exact_mut(codec.bytes(1, width)).zip(rows) {
+            let key = key.with(node);
+            codec.encode(row, width, Rounding::Stochastic(&|place| key.bits(place)), slot)?;
+        }
+        Ok(())
     }
 
     /// Tells `peer` that the rows it has will do.
@@ -191,19 +208,39 @@ impl Ferry {
 
     /// The same from a `peer` that may say that the last ones will do; whether it sent new ones.
     pub fn receive_if_sent(&mut self, peer: usize, crossing: Crossing, into: &mut [f32]) -> Result<bool> {
-        let frame = self.comm.receive(peer, self.tag(crossing, false), kind(crossing))?;
-        if frame.is_empty() {
-            return Ok(false);
+        let (codec, width) = (self.codec(crossing), crossing.width);
+        for part in frames_of(into.len().checked_div(width).unwrap_or(0), codec.bytes(1, width)) {
+            let frame = self.comm.receive(peer, self.tag(crossing, false), kind(crossing))?;
+            if frame.is_empty() {
+                return Ok(false);
+            }
+            codec.decode(frame.bytes(), width, &mut into[part.start * width..part.end * width])?;
         }
-        self.codec(crossing).decode(frame.bytes(), crossing.width, into)?;
         Ok(true)
     }
 
     /// Receives gradients from `peer`, as many as `into` holds.
     pub fn receive_gradients(&mut self, peer: usize, crossing: Crossing, into: &mut [f32]) -> Result<()> {
-        let bytes = self.codec.bytes(into.len() / crossing.width, crossing.width);
-        let frame = self.comm.receive_exact(peer, self.tag(crossing, true), kind(crossing), bytes)?;
-        Ok(self.codec.decode(frame.bytes(), crossing.width, into)?)
+        let (codec, tag) = (self.codec, self.tag(crossing, true));
+        self.receive_parts(peer, crossing, codec, tag, into)
+    }
+
+    /// Receives rows from `peer`, as many as `into` holds, as `codec` writes them.
+    pub fn receive_parts(
+        &self,
+        peer: usize,
+        crossing: Crossing,
+        codec: &Codec,
+        tag: Tag,
+        into: &mut [f32],
+    ) -> Result<()> {
+        let width = crossing.width;
+        for part in frames_of(into.len().checked_div(width).unwrap_or(0), codec.bytes(1, width)) {
+            let bytes = codec.bytes(part.len(), width);
+            let frame = self.comm.receive_exact(peer, tag, kind(crossing), bytes)?;
+            codec.decode(frame.bytes(), width, &mut into[part.start * width..part.end * width])?;
+        }
+        Ok(())
     }
 
     /// Adds the gradients that `peer` sent to those of the rows that it reads.
@@ -216,9 +253,11 @@ impl Ferry {
     ) -> Result<()> {
         let (wanted, width) = (&layout.routes.send[peer], crossing.width);
         if self.codec.exact {
-            let bytes = 4 * width * wanted.len();
-            let frame = self.comm.receive_exact(peer, self.tag(crossing, true), kind(crossing), bytes)?;
-            add_rows(wanted, frame.values(), width, rows);
+            for part in frames_of(wanted.len(), 4 * width) {
+                let bytes = 4 * width * part.len();
+                let frame = self.comm.receive_exact(peer, self.tag(crossing, true), kind(crossing), bytes)?;
+                add_rows(&wanted[part], frame.values(), width, rows);
+            }
             return Ok(());
         }
         let mut decoded = std::mem::take(&mut self.decoded);
@@ -235,6 +274,51 @@ pub(super) fn add_rows(wanted: &[u32], more: &[f32], width: usize, rows: &mut [f
     for (gradient, &row) in more.chunks_exact(width).zip(wanted) {
         for (sum, more) in rows[row as usize * width..][..width].iter_mut().zip(gradient) {
             *sum += more;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Half;
+    use super::*;
+    use crate::view::Routes;
+    use archipelago_comm::{Config, launch};
+    use archipelago_graph::Block;
+    use archipelago_graph::block::Adjacency;
+
+    const WIDTH: usize = 200;
+
+    /// Two ranks that read all `rows` of each other.
+    fn layout(rank: usize, rows: usize) -> Layout {
+        let edges = Adjacency { offsets: vec![0], ..Adjacency::default() };
+        let (mut send, mut receive) = (vec![vec![]; 2], vec![0; 2]);
+        send[1 - rank] = (0..rows as u32).collect();
+        receive[1 - rank] = rows;
+        let nodes = Arc::new((0..2 * rows as u64).collect());
+        let block = Arc::new(Block::new(edges, rows, rows));
+        Layout::new(block, nodes, vec![1.0; 2 * rows], Routes { send, receive })
+    }
+
+    #[test]
+    fn rows_of_many_frames_arrive_in_order_and_so_do_their_gradients() {
+        let crossing = Crossing { layer: 1, width: WIDTH, fixed: false, half: Half::Whole };
+        for (codec, rows) in [("f32", 1), ("f32", 3000), ("bf16", 3000), ("int8", 9000)] {
+            let exchange = |comm: Comm| {
+                let layout = layout(comm.rank(), rows);
+                let mut ferry = Ferry::new(Arc::new(comm), Tag::new(1), codec, 1)?;
+                // Numbers that every codec writes as they are: 127 and 0.
+                let own: Vec<f32> = (0..rows * WIDTH).map(|i| if i % 7 < 3 { 127.0 } else { 0.0 }).collect();
+                let (mut halo, mut sums) = (vec![0.0; own.len()], vec![1.0; own.len()]);
+                ferry.depart(crossing, &layout, &own)?;
+                ferry.arrive(crossing, &layout, &mut halo)?;
+                assert_eq!(halo, own, "{codec}");
+                ferry.depart_back(crossing, &layout, &halo)?;
+                ferry.arrive_back(crossing, &layout, &mut sums)?;
+                assert!(sums.iter().zip(&own).all(|(sum, x)| *sum == 1.0 + x), "{codec}");
+                Ok::<_, Error>(())
+            };
+            launch(&Config::threads(2), exchange).unwrap();
         }
     }
 }

@@ -5,7 +5,7 @@
 //! sum's place. Here the rows themselves are remembered: every edge counts as it should, rows of the own part are always of
 //! this step, and any aggregation will do, since a layer reads rows as across [`Exact`](super::Exact). So a step saves bytes
 //! and no work. Gradients go back to the rows of the chunk; with `rescale_gradient` times the number of chunks, which makes
-//! them right on average.
+//! them right on average where rows cross once (two layers), and noisier. Until all rows came once, all cross.
 //!
 //! Memory: per layer the halo rows. Those of a first layer are features, which are at home.
 
@@ -26,7 +26,7 @@ pub struct Recalled {
     /// What gradients on their way back are multiplied by.
     factor: f32,
     step: u64,
-    /// The step after which all rows cross and take the place of what is held, if they do.
+    /// The step before which all rows cross and take the place of what is held, if they do.
     refreshing: Option<u64>,
     /// What crosses of each layer; everything where there is none.
     passages: Vec<Option<Arc<Passage>>>,
@@ -36,7 +36,7 @@ pub struct Recalled {
     toll: Toll,
 }
 
-/// The halo rows of one layer, and the step that each is of; 0 where it never came.
+/// The halo rows of one layer, and the step whose weights each is made of.
 #[derive(Default)]
 struct Held {
     halo: Vec<f32>,
@@ -68,7 +68,7 @@ impl Recalled {
     /// From now on all rows cross, to the last bit, and take the place of what is held, if `after` is the number of steps
     /// that were made; else they cross as in a step.
     pub fn refresh(&mut self, after: Option<u64>) {
-        self.refreshing = after;
+        self.refreshing = after.map(|steps| steps + 1);
     }
 
     /// What crosses of a layer, unless that is everything.

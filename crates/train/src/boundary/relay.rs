@@ -5,7 +5,7 @@
 //! the mirrors there, so a message is one stretch of memory at both ends.
 
 use super::Crossing;
-use super::ferry::{Ferry, kind, stretches};
+use super::ferry::{Ferry, stretches};
 use crate::Result;
 use crate::view::Layout;
 
@@ -84,9 +84,7 @@ impl Ferry {
         let (crossing, width) = (relay.carried(), relay.width());
         let (codec, tag) = (self.codec(crossing), self.tag(crossing, relay.back));
         stretches(counts).try_for_each(|(peer, of)| {
-            let bytes = codec.bytes(of.len(), width);
-            let frame = self.comm.receive_exact(peer, tag, kind(crossing), bytes)?;
-            Ok(codec.decode(frame.bytes(), width, &mut rows[of.start * width..of.end * width])?)
+            self.receive_parts(peer, crossing, codec, tag, &mut rows[of.start * width..of.end * width])
         })
     }
 }

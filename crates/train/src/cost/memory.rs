@@ -6,7 +6,7 @@ use super::extent::Extent;
 use super::graph::GraphFacts;
 use super::held::{self, MPI, PROGRAM, Rows};
 use super::net::Net;
-use super::shape::{Batch, Computes, Crossing, Shape};
+use super::shape::{Batch, Computes, Crossing, Keeps, Shape};
 use crate::event::MemoryNeed;
 use crate::ops::panel_bytes;
 use crate::run::RunConfig;
@@ -27,7 +27,7 @@ pub fn need(
         need.add("mpi", MPI);
     }
     let items = match shape.computes {
-        Computes::Shared(crossing) => shared(facts, net, shape, crossing, epoch),
+        Computes::Shared(crossing) => shared(facts, net, crossing, epoch),
         Computes::Own => own(facts, net, epoch, config),
         Computes::Isolated(_) => isolated(facts, net, shape, epoch, config),
     };
@@ -83,7 +83,7 @@ fn mapped(facts: &GraphFacts) -> f64 {
     held::mapped(facts.owned() as usize, facts.part_edges() as usize, facts.halo as usize) as f64
 }
 
-fn shared(facts: &GraphFacts, net: &Net, shape: &Shape, crossing: Crossing, epoch: &Epoch) -> Items {
+fn shared(facts: &GraphFacts, net: &Net, crossing: Crossing, epoch: &Epoch) -> Items {
     let (whole, widths) = (whole_part(facts), &net.widths);
     let layers: Vec<Rows> = epoch.layers.iter().map(rows).collect();
     let all = rows(&whole);
@@ -101,21 +101,22 @@ fn shared(facts: &GraphFacts, net: &Net, shape: &Shape, crossing: Crossing, epoc
         ("exchange", widest(&|index, rows| widths.exchange(index, rows))),
         ("scratch", panel_bytes(all.sources()) as f64),
         ("weights", held::weights(net.parameters) as f64),
-        ("history", history(facts, net, shape, crossing, epoch)),
+        ("history", history(facts, net, crossing, epoch)),
     ]
 }
 
 /// What is kept from step to step: aggregates of targets, or rows of the halo, or of the part, too; and thinned layers.
-fn history(facts: &GraphFacts, net: &Net, shape: &Shape, crossing: Crossing, epoch: &Epoch) -> f64 {
+fn history(facts: &GraphFacts, net: &Net, crossing: Crossing, epoch: &Epoch) -> f64 {
     let first = usize::from(net.static_first || crossing.home.brings(net.sparse));
     let kept = epoch.layers.iter().enumerate().skip(first).map(|(index, layer)| {
         let input = net.widths.shape.layer(index).input.max(net.widths.head_width(index)) as f64;
-        let rows = match shape.batch {
-            Batch::Chunks(_) if crossing.halo < 1.0 => layer.targets,
-            Batch::Chunks(_) => 2.0 * layer.halo,
-            _ => layer.local + 2.0 * layer.halo,
-        };
-        if crossing.keeps { 4.0 * rows * (input + 1.0) } else { 0.0 }
+        match crossing.keeps {
+            Keeps::Nothing => 0.0,
+            Keeps::Sums => 4.0 * layer.targets * (input + 1.0),
+            // With the version of each, and what crosses of them.
+            Keeps::Halo => 4.0 * layer.halo * (2.0 * net.crossing_width(index, crossing.order) as f64 + 2.0),
+            Keeps::Rows => 4.0 * (layer.local + 2.0 * layer.halo) * (input + 1.0),
+        }
     });
     let thin = |layer: &LayerRows| {
         2.0 * held::block(&rows(layer), layer.edges as usize, facts.weighted, true) as f64

@@ -65,8 +65,21 @@ pub struct Crossing {
     pub late: bool,
     /// Whether all rows of a part go to every part that reads some of them.
     pub block: bool,
-    /// Whether targets remember aggregates, or rows are kept, from step to step.
-    pub keeps: bool,
+    /// What is kept from step to step.
+    pub keeps: Keeps,
+}
+
+/// What a rank keeps of a layer from step to step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keeps {
+    /// Nothing.
+    Nothing,
+    /// Sums at targets.
+    Sums,
+    /// Rows of the halo.
+    Halo,
+    /// Rows of the halo, and those that it sent.
+    Rows,
 }
 
 /// The parts that a rank computes on at a time.
@@ -120,7 +133,7 @@ const EXACT: Crossing = Crossing {
     home: Home::None,
     late: false,
     block: false,
-    keeps: false,
+    keeps: Keeps::Nothing,
 };
 
 impl Shape {
@@ -138,7 +151,7 @@ impl Shape {
         let shared = |crossing| shape(Batch::Global, Computes::Shared(crossing));
         Some(match name {
             "full" | "graphtheta" => shared(Crossing { home: Home::Sparse, ..EXACT }),
-            "pipegcn" => shared(Crossing { late: true, home: Home::All, keeps: true, ..EXACT }),
+            "pipegcn" => shared(Crossing { late: true, home: Home::All, keeps: Keeps::Rows, ..EXACT }),
             "bns" => shared(Crossing { halo: config.exchange.boundary_rate, ..EXACT }),
             "cagnet" | "sancus" | "skipg" => shared(stale(name, config)),
             "emma" => {
@@ -174,7 +187,15 @@ fn stale(name: &str, config: &RunConfig) -> Crossing {
         _ => (1.0, 1.0),
     };
     let block = exchange.broadcast == Broadcast::Block;
-    Crossing { rows, gradients, order: Order::AggregateFirst, home: Home::All, block, keeps: true, ..EXACT }
+    Crossing {
+        rows,
+        gradients,
+        order: Order::AggregateFirst,
+        home: Home::All,
+        block,
+        keeps: Keeps::Rows,
+        ..EXACT
+    }
 }
 
 /// One chunk after the other.
@@ -191,6 +212,8 @@ fn moving(config: &RunConfig, chunks: usize) -> Crossing {
         HistoryOf::Inputs => Order::AggregateFirst,
         HistoryOf::Narrowest => Order::Split,
         // Rows of a chunk cross, and all are read.
+        // With one chunk nothing is remembered.
+        HistoryOf::Halo if chunks == 1 => return Crossing { home: Home::All, ..EXACT },
         HistoryOf::Halo => {
             let share = 1.0 / chunks as f64;
             return Crossing {
@@ -198,7 +221,7 @@ fn moving(config: &RunConfig, chunks: usize) -> Crossing {
                 gradients: share,
                 refreshes,
                 home: Home::All,
-                keeps: true,
+                keeps: Keeps::Halo,
                 ..EXACT
             };
         }
@@ -208,8 +231,9 @@ fn moving(config: &RunConfig, chunks: usize) -> Crossing {
         matches!((entry.reads)(model::Aggregator::Mean), model::Reads::Transformed | model::Reads::Attended)
     });
     let halo = 1.0 / chunks as f64;
+    let keeps = if exchange.moving { Keeps::Sums } else { Keeps::Nothing };
     let home = if attends { Home::None } else { Home::All };
-    Crossing { halo, refreshes, order, home, keeps: exchange.moving, ..EXACT }
+    Crossing { halo, refreshes, order, home, keeps, ..EXACT }
 }
 
 fn island(name: &str, config: &RunConfig, parts: u32, shape: impl Fn(Batch, Computes) -> Shape) -> Shape {

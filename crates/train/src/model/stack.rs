@@ -173,6 +173,11 @@ impl Model {
         matches!(self.reads, Reads::Transformed | Reads::Attended)
     }
 
+    /// Whether layers read the rows of their sources as they are: a maximum does.
+    pub fn reads_rows(&self) -> bool {
+        self.reads == Reads::Rows
+    }
+
     /// Whether nodes are among those that they attend to.
     pub fn attends_to_own(&self) -> bool {
         self.reads == Reads::Attended && self.shape.self_loops

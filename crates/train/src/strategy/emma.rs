@@ -48,6 +48,12 @@ pub(super) const ENTRY: Entry = Entry {
 
 fn check(config: &RunConfig, parts: u32) -> Result<()> {
     let key = "model.aggregator";
+    let remembers = "exchange.history_of";
+    if !config.exchange.moving && config.exchange.history_of == HistoryOf::Halo {
+        let message = "expected `narrowest` or `inputs` with `exchange.moving = false`, found `halo`";
+        return Err(Error::config(config.place(remembers), remembers, message)
+            .with_hint("without `moving` nothing is remembered"));
+    }
     let sums = config.exchange.moving && !recalls(config);
     if sums && config.model.name == "sage" && config.model.aggregator == Aggregator::Max {
         let message = "expected `mean` or `sum` with strategy `emma`, found `max`";
@@ -60,7 +66,8 @@ fn check(config: &RunConfig, parts: u32) -> Result<()> {
 
 fn build(worker: &Worker) -> Result<Box<dyn Strategy>> {
     let (config, comm) = (&*worker.config, Arc::clone(&worker.comm));
-    if !config.exchange.moving {
+    // Of one chunk all rows are of this step.
+    if !config.exchange.moving || recalls(config) && chunks(config) == 1 {
         return Ok(Box::new(Emma { batch: batch(worker, Exact::of(config, comm)?)?, refresh_every: 0 }));
     }
     let refresh_every = match config.exchange.history_refresh_every {
@@ -127,7 +134,8 @@ impl Chunked for Moving {
 
 impl Chunked for Recalled {
     fn take(&mut self, chunk: &Chunk<'_>) -> Option<Vec<Arc<Layout>>> {
-        self.let_pass(chunk.passages());
+        // Rows that never came cannot be remembered.
+        self.let_pass(if chunk.opens_run { Vec::new() } else { chunk.passages() });
         None
     }
 
@@ -146,6 +154,8 @@ struct Chunk<'a> {
     number: u32,
     /// Whether nodes attend to themselves.
     loops: bool,
+    /// Whether no row has crossed before this step.
+    opens_run: bool,
 }
 
 impl Chunk<'_> {
@@ -199,8 +209,8 @@ impl<B: Chunked> Emma<B> {
         outcome.map(|_| ())
     }
 
-    /// One step for each chunk.
-    fn sweep(&mut self, worker: &mut Worker, epoch: u64, step: u64) -> Result<EpochOutcome> {
+    /// One step for each chunk. Where `refreshed`, what is remembered is of this moment.
+    fn sweep(&mut self, worker: &mut Worker, epoch: u64, step: u64, refreshed: bool) -> Result<EpochOutcome> {
         let batch = &mut self.batch;
         let count = chunks(&worker.config);
         let nodes = worker.part.starts().last().copied().unwrap_or(0);
@@ -212,13 +222,10 @@ impl<B: Chunked> Emma<B> {
         for round in 0..count {
             let layers = match count > 1 {
                 true => {
-                    let whole = batch.layers(worker).to_vec();
-                    batch.boundary.take(&Chunk {
-                        layers: &whole,
-                        members: &members,
-                        number: round as u32,
-                        loops,
-                    })
+                    let layers = &batch.layers(worker).to_vec();
+                    let opens_run = !refreshed && step == 0 && round == 0;
+                    let number = round as u32;
+                    batch.boundary.take(&Chunk { layers, members: &members, number, loops, opens_run })
                 }
                 false => None,
             };
@@ -234,10 +241,11 @@ impl<B: Chunked> Strategy for Emma<B> {
     fn epoch(&mut self, worker: &mut Worker, epoch: u64, step: u64) -> Result<EpochOutcome> {
         // Statistics of batch norms, which a pass without training reads, are known after the first sweep only.
         let known = epoch > 1 || worker.config.model.norm != Norm::Batch;
-        if self.refresh_every > 0 && (epoch - 1).is_multiple_of(self.refresh_every) && known {
+        let due = self.refresh_every > 0 && (epoch - 1).is_multiple_of(self.refresh_every) && known;
+        if due {
             self.refresh(worker, epoch, step)?;
         }
-        self.sweep(worker, epoch, step)
+        self.sweep(worker, epoch, step, due)
     }
 
     fn kept_bytes(&self, worker: &Worker) -> u64 {
@@ -267,7 +275,7 @@ fn chunk_bytes(worker: &Worker) -> u64 {
     let layer = |(index, layout): (usize, &Arc<Layout>)| {
         let (edges, rows) = (layout.block.bytes() as u64, 32 * layout.block.sources() as u64);
         if recalls(&worker.config) {
-            return rows;
+            return if chunks == 1 { 0 } else { rows };
         }
         let split = halves && shape.layer(index).output < shape.layer(index).input;
         let thinned = edges.div_ceil(chunks) + rows;
