@@ -11,44 +11,64 @@ use std::time::Instant;
 const MEGABYTES: [usize; 4] = [1, 4, 16, 64];
 const TAG: Tag = Tag::new(7);
 
-/// Replaces the numbers by their sum over all ranks; bytes that each rank sends.
-fn all_reduce(comm: &Comm, numbers: &mut [f32]) -> Result<usize, Error> {
-    comm.all_reduce_sum_f32(numbers, Kind::Gradients)?;
-    Ok(2 * size_of_val(numbers) * (comm.size() - 1) / comm.size())
+/// Replaces numbers by their sum over all ranks; bytes that each rank sends.
+fn all_reduce(comm: &Comm, lists: &mut [Vec<f32>]) -> Result<usize, Error> {
+    let mut sent = 0;
+    for numbers in lists {
+        comm.all_reduce_sum_f32(numbers, Kind::Gradients)?;
+        sent += 2 * size_of_val(&numbers[..]) * (comm.size() - 1) / comm.size();
+    }
+    Ok(sent)
 }
 
-/// Gives every other rank its share of the numbers, in frames as a boundary does; bytes that each rank sends.
-fn all_to_all(comm: &Comm, numbers: &mut [f32]) -> Result<usize, Error> {
-    let share = numbers.len() / comm.size();
+/// Gives every rank its list; bytes that each rank sends.
+fn all_to_all(comm: &Comm, lists: &mut [Vec<f32>]) -> Result<usize, Error> {
+    let outgoing = lists.iter_mut().map(std::mem::take).collect();
+    for (list, heard) in lists.iter_mut().zip(comm.all_to_all(outgoing, Kind::Embeddings)?) {
+        *list = heard;
+    }
+    Ok(size_of_val(&lists[comm.rank()][..]) * (comm.size() - 1))
+}
+
+/// The same as a boundary does it, which sends all of its rows before it reads any; bytes that each rank sends.
+fn rows(comm: &Comm, lists: &mut [Vec<f32>]) -> Result<usize, Error> {
     let others = || (1..comm.size()).map(|step| (comm.rank() + step) % comm.size());
-    for (peer, part) in others().flat_map(|peer| frames_of(share, 4).map(move |part| (peer, part))) {
-        let mut frame = comm.frame(4 * part.len());
-        frame.values_mut().copy_from_slice(&numbers[peer * share..][part]);
-        comm.send(peer, TAG, Kind::Embeddings, frame)?;
+    let count = lists[comm.rank()].len();
+    for peer in others() {
+        for part in frames_of(count, 4) {
+            let mut frame = comm.frame(4 * part.len());
+            frame.values_mut().copy_from_slice(&lists[peer][part]);
+            comm.send(peer, TAG, Kind::Embeddings, frame)?;
+        }
     }
-    for (peer, part) in others().flat_map(|peer| frames_of(share, 4).map(move |part| (peer, part))) {
-        let frame = comm.receive_exact(peer, TAG, Kind::Embeddings, 4 * part.len())?;
-        numbers[peer * share..][part].copy_from_slice(frame.values());
+    for peer in others() {
+        for part in frames_of(count, 4) {
+            let frame = comm.receive_exact(peer, TAG, Kind::Embeddings, 4 * part.len())?;
+            lists[peer][part].copy_from_slice(frame.values());
+        }
     }
-    Ok(4 * share * (comm.size() - 1))
+    Ok(4 * count * (comm.size() - 1))
 }
 
-type Operation = fn(&Comm, &mut [f32]) -> Result<usize, Error>;
+type Operation = fn(&Comm, &mut [Vec<f32>]) -> Result<usize, Error>;
+
+/// How numbers are laid out for it: all in one list, or a list for each rank.
+const OPERATIONS: [(&str, bool, Operation); 3] =
+    [("all-reduce", true, all_reduce), ("all-to-all", false, all_to_all), ("rows", false, rows)];
 
 /// Seconds of the slowest rank, sorted over some rounds, and the bytes that each rank sends.
 fn measure(
     comm: &Comm,
     operation: Operation,
-    bytes: usize,
+    mut lists: Vec<Vec<f32>>,
     rounds: usize,
 ) -> Result<(Vec<f64>, usize), Error> {
-    let mut numbers = vec![1.0f32; bytes / 4];
-    let mut sent = operation(comm, &mut numbers)?;
+    let mut sent = operation(comm, &mut lists)?;
     let mut seconds = Vec::new();
     for _ in 0..rounds {
         comm.barrier()?;
         let start = Instant::now();
-        sent = operation(comm, &mut numbers)?;
+        sent = operation(comm, &mut lists)?;
         let mut nanos = [start.elapsed().as_nanos() as u64];
         comm.all_reduce_max_u64(&mut nanos, Kind::Control)?;
         seconds.push(nanos[0] as f64 * 1e-9);
@@ -62,10 +82,12 @@ fn main() {
     let link: f64 =
         std::env::var("LINK_MBIT").ok().and_then(|rate| rate.parse().ok()).unwrap_or(f64::INFINITY);
     launch(&job.config(job.processes().max(2)), |comm| {
-        for (name, operation) in [("all-reduce", all_reduce as Operation), ("all-to-all", all_to_all)] {
+        for (name, in_one, operation) in OPERATIONS {
             for megabytes in MEGABYTES {
                 let rounds = if megabytes as f64 > link / 10.0 { 3 } else { 7 };
-                let (seconds, sent) = measure(&comm, operation, megabytes << 20, rounds)?;
+                let lists = if in_one { 1 } else { comm.size() };
+                let lists = vec![vec![1.0f32; (megabytes << 18) / lists]; lists];
+                let (seconds, sent) = measure(&comm, operation, lists, rounds)?;
                 let median = seconds[seconds.len() / 2];
                 let rate = sent as f64 * 8e-6 / median;
                 if comm.rank() == 0 {

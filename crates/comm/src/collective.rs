@@ -5,11 +5,11 @@
 //! their first meeting instead of hanging or mistaking one's data for the other's. This makes `broadcast` and
 //! `gather` wait for all ranks, like a barrier.
 //!
-//! Cost per rank with P ranks: P - 1 messages (`all_reduce` of long arrays: twice that for each stretch of them); bytes as
-//! given below.
+//! Cost per rank with P ranks: P - 1 messages (of long arrays that for each frame of a megabyte, and `all_reduce` twice that);
+//! bytes as given below.
 
 use crate::envelope::{Envelope, Operation};
-use crate::frame::STRETCH;
+use crate::frame::items_of;
 use crate::{Comm, Error, Frame, Kind, Result, Tag};
 use bytemuck::Pod;
 use std::ops::Range;
@@ -80,21 +80,55 @@ impl Comm {
 
     /// Gives `outgoing[r]` to rank `r`, and returns what each rank gave to this one, in rank order.
     pub fn all_to_all<T: Pod>(&self, mut outgoing: Vec<Vec<T>>, kind: Kind) -> Result<Vec<Vec<T>>> {
-        if outgoing.len() != self.size() {
+        let size = self.size();
+        if outgoing.len() != size {
             let message = format!("all_to_all on {} ranks got {} lists", self.size(), outgoing.len());
             return Err(
                 self.fail(Error::Usage { message, hint: "give one list per rank, empty ones included" })
             );
         }
-        if self.size() > 1 {
-            let meeting = self.meeting::<T>(Operation::AllToAll);
-            self.give(&meeting, kind, |peer| self.filled(&outgoing[peer]))?;
-            self.hear(&meeting, kind, |peer, frame| {
-                outgoing[peer] = frame.values().to_vec();
-                Ok(())
-            })?;
+        if size == 1 {
+            return Ok(outgoing);
         }
+        let meeting = self.meeting::<T>(Operation::AllToAll);
+        let given: Vec<usize> = outgoing.iter().map(Vec::len).collect();
+        let mut heard = given.clone();
+        let mut open: Vec<bool> = (0..size).map(|peer| peer != self.rank()).collect();
+        self.give_frame(&meeting, &outgoing, &given, 0, kind)?;
+        for round in 1.. {
+            let gave = self.give_frame(&meeting, &outgoing, &given, round, kind)?;
+            for (peer, open) in open.iter_mut().enumerate().filter(|(_, open)| **open) {
+                let frame = self.hear_one(peer, &meeting, kind)?;
+                heard[peer] = put_frame(&mut outgoing[peer], frame.values(), round - 1);
+                *open = frame.len() == items_of(size_of::<T>()) * size_of::<T>();
+            }
+            if !gave && !open.contains(&true) {
+                break;
+            }
+        }
+        outgoing.iter_mut().zip(heard).for_each(|(list, heard)| list.truncate(heard));
         Ok(outgoing)
+    }
+
+    /// Gives every other rank frame `round` of its list, which has `given` numbers; whether any list has one. The last frame
+    /// of a list, which may be empty, is the first that is not full. While one is read the next is on its way, and no more:
+    /// frames are still in a cache when they are read.
+    fn give_frame<T: Pod>(
+        &self,
+        meeting: &Envelope,
+        outgoing: &[Vec<T>],
+        given: &[usize],
+        round: usize,
+        kind: Kind,
+    ) -> Result<bool> {
+        let items = items_of(size_of::<T>());
+        let mut any = false;
+        for peer in (1..self.size()).map(|step| (self.rank() + step) % self.size()) {
+            let Some(rest) = outgoing[peer].get(round * items..given[peer]) else { continue };
+            self.give_one(peer, meeting, kind, self.filled(&rest[..rest.len().min(items)]))?;
+            any = true;
+        }
+        Ok(any)
     }
 
     /// Replaces `values` by their sum over ranks 0, 1, …, added in this order: the same bits on all ranks, always.
@@ -135,7 +169,7 @@ impl Comm {
             return self.join(&meeting, values, kind, join);
         }
         // Long arrays are reduced in stretches.
-        let mut stretches = values.chunks_mut((STRETCH / size_of::<T>()).max(1) * self.size());
+        let mut stretches = values.chunks_mut(items_of(size_of::<T>()) * self.size());
         // A stretch is shared out, then joined and given back, then heard; while one is joined the next is on its way.
         let mut shared = stretches.next();
         if let Some(first) = &shared {
@@ -224,11 +258,14 @@ impl Comm {
     fn give(&self, meeting: &Envelope, kind: Kind, mut give: impl FnMut(usize) -> Frame) -> Result<()> {
         for step in 1..self.size() {
             let peer = (self.rank() + step) % self.size();
-            let mut frame = give(peer);
-            frame.address(*meeting);
-            self.post(peer, Tag::COLLECTIVE, kind, frame)?;
+            self.give_one(peer, meeting, kind, give(peer))?;
         }
         Ok(())
+    }
+
+    fn give_one(&self, peer: usize, meeting: &Envelope, kind: Kind, mut frame: Frame) -> Result<()> {
+        frame.address(*meeting);
+        self.post(peer, Tag::COLLECTIVE, kind, frame)
     }
 
     /// One frame from every other rank, in rank order.
@@ -286,6 +323,17 @@ impl Comm {
         rows[self.rank()] = values.to_vec();
         rows
     }
+}
+
+/// Puts frame `round` of what a rank gave where the same frame of what it was given stood, which has left; where it ends.
+fn put_frame<T: Pod>(list: &mut Vec<T>, frame: &[T], round: usize) -> usize {
+    let start = round * items_of(size_of::<T>());
+    let end = start + frame.len();
+    if list.len() < end {
+        list.resize(end, T::zeroed());
+    }
+    list[start..end].copy_from_slice(frame);
+    end
 }
 
 /// `joined[i] = join(joined[i], part[i])`.

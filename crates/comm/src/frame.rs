@@ -25,12 +25,17 @@ const CLASSES: usize = 4 * usize::BITS as usize;
 
 /// About how many bytes of a long message travel in one frame, so that one is on the wire while the next is filled, and is
 /// read while the next arrives.
-pub(crate) const STRETCH: usize = 1 << 20;
+const STRETCH: usize = 1 << 20;
+
+/// How many items of so many `bytes` travel in one frame of a long message.
+pub(crate) fn items_of(bytes: usize) -> usize {
+    (STRETCH / bytes.max(1)).max(1)
+}
 
 /// Which of `count` items, of so many `bytes` each, travel in one frame after the other: at least one frame, and both ends
 /// know where each ends.
 pub fn frames_of(count: usize, bytes: usize) -> impl Iterator<Item = Range<usize>> {
-    let items = (STRETCH / bytes.max(1)).max(1);
+    let items = items_of(bytes);
     (0..count.div_ceil(items).max(1)).map(move |frame| frame * items..((frame + 1) * items).min(count))
 }
 

@@ -113,6 +113,14 @@ fn all_to_all_is_a_transposition() {
             let column: Vec<_> = (0..comm.size()).map(|from| list(from, comm.rank())).collect();
             assert_eq!(comm.all_to_all(row(comm.rank()), Kind::Control)?, column);
 
+            // Of no, one, some and many whole frames, and a number more or less.
+            let long = |from: usize, to: usize| {
+                vec![(7 * from + to) as u32; [0, 1 << 18, 3 << 18, 600_000][(from + 2 * to) % 4]]
+            };
+            let row = (0..comm.size()).map(|to| long(comm.rank(), to)).collect();
+            let column: Vec<_> = (0..comm.size()).map(|from| long(from, comm.rank())).collect();
+            assert!(comm.all_to_all(row, Kind::Control)? == column, "long lists");
+
             let letters = vec![vec![comm.rank() as u8; 3]; comm.size()];
             let received = comm.all_to_all(letters, Kind::Control)?;
             assert!(received.iter().enumerate().all(|(from, bytes)| *bytes == [from as u8; 3]));
