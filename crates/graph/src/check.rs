@@ -37,12 +37,15 @@ pub struct Finding {
 }
 
 /// Degrees of all nodes in one direction.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Degrees {
     /// The largest degree.
     pub max: u64,
     /// A node that has it.
     pub max_node: u64,
+    /// The user's name of that node, where nodes have names.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_name: Option<String>,
     /// The mean over all nodes.
     pub mean: f64,
 }
@@ -96,7 +99,7 @@ pub struct Report {
     pub edge_report: EdgeReport,
     /// Sizes of the splits.
     pub splits: SplitSizes,
-    /// Training nodes that have a label; without any, `archi train` has nothing to learn from.
+    /// Training nodes that have a label; without any, `archi train` can only learn to predict edges.
     pub learnable: u64,
     /// What was found, the most serious first.
     pub findings: Vec<Finding>,

@@ -19,7 +19,7 @@ use std::process::ExitCode;
   archi check ogbn_arxiv --from ogb --json
 
 The exit code is 2 when something in the dataset is wrong. The last line says whether
-it can be trained on: without labels or training nodes it can only be cut and looked at.")]
+it can be trained on: without labels or training nodes only its edges can be predicted.")]
 pub struct Args {
     /// Dataset: a folder or a file in any readable format
     data: PathBuf,
@@ -87,7 +87,7 @@ fn verdict(report: &Report) -> String {
     let count =
         |severity| report.findings.iter().filter(|finding| finding.severity == severity).count() as u64;
     match (count(Severity::Error), count(Severity::Warning)) {
-        (0, _) if report.learnable == 0 => "nothing wrong, but nothing to train on".to_owned(),
+        (0, _) if report.learnable == 0 => "nothing wrong, but no classes to learn".to_owned(),
         (0, 0) => "ready to train on".to_owned(),
         (0, warnings) => format!("ready to train on, with {}", units::counted(warnings, "warning")),
         (errors, _) => format!("not fit to train on: {}", units::counted(errors, "error")),
@@ -96,10 +96,10 @@ fn verdict(report: &Report) -> String {
 
 fn degrees(degrees: &Degrees) -> String {
     format!(
-        "{:.2} on average, {} at most (node {})",
+        "{:.2} on average, {} at most ({})",
         degrees.mean,
         units::count(degrees.max),
-        degrees.max_node
+        degrees.max_name.as_ref().map_or(format!("node {}", degrees.max_node), |name| format!("`{name}`"))
     )
 }
 
@@ -121,7 +121,15 @@ mod tests {
     fn a_graph_without_labels_is_not_called_ready_to_train_on() {
         let mut dataset = small::bare("bare", 2, &[(0, 1), (1, 0)]);
         let text = describe(&check::check(&mut dataset, &Silent).unwrap());
-        assert!(text.contains("`archi train` has nothing to learn from"), "{text}");
-        assert!(text.ends_with("\n\nnothing wrong, but nothing to train on"), "{text}");
+        assert!(text.contains("edges it can (`--set train.task=link`)"), "{text}");
+        assert!(text.ends_with("\n\nnothing wrong, but no classes to learn"), "{text}");
+    }
+
+    #[test]
+    fn the_busiest_node_is_called_as_the_user_does() {
+        let mut dataset = small::bare("named", 3, &[(0, 1), (2, 1)]);
+        dataset.names = Some(["ann", "bob", "eve"].map(str::to_owned).to_vec());
+        let text = describe(&check::check(&mut dataset, &Silent).unwrap());
+        assert!(text.contains("2 at most (`bob`)"), "{text}");
     }
 }

@@ -40,8 +40,8 @@ pub(super) fn check(
         duplicates: exact.map(|(duplicates, _)| duplicates),
         without_reverse: exact.map(|(_, without)| without),
         isolated_nodes: isolated,
-        in_degree: degrees(&in_degrees),
-        out_degree: degrees(&out_degrees),
+        in_degree: degrees(&in_degrees, dataset.names.as_deref()),
+        out_degree: degrees(&out_degrees, dataset.names.as_deref()),
     };
     if bad_numbers > 0 {
         findings.error(format!("{bad_numbers} edge weights or attributes are NaN or infinite"));
@@ -73,10 +73,11 @@ fn compare(mut pairs: Vec<(u64, u64)>, nodes: u64, progress: &dyn Progress) -> (
     ((all - pairs.len()) as u64, without as u64)
 }
 
-fn degrees(of: &[u64]) -> Degrees {
+fn degrees(of: &[u64], names: Option<&[String]>) -> Degrees {
     let (max_node, max) = of.iter().enumerate().max_by_key(|(_, degree)| **degree).unwrap_or((0, &0));
     let mean = of.iter().sum::<u64>() as f64 / of.len().max(1) as f64;
-    Degrees { max: *max, max_node: max_node as u64, mean }
+    let max_name = names.and_then(|names| names.get(max_node).cloned());
+    Degrees { max: *max, max_node: max_node as u64, max_name, mean }
 }
 
 fn describe(report: &EdgeReport, dataset: &Dataset, findings: &mut Findings) {

@@ -96,7 +96,8 @@ pub(super) fn check_learnable(train: &[u64], labels: &Labels, findings: &mut Fin
         _ => "labelled training nodes",
     };
     if learnable == 0 {
-        findings.warning(format!("without {lacking} `archi train` has nothing to learn from"));
+        let sentence = "`archi train` has no classes to learn; edges it can (`--set train.task=link`)";
+        findings.warning(format!("without {lacking} {sentence}"));
     }
     learnable as u64
 }
