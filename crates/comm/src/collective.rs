@@ -5,8 +5,8 @@
 //! their first meeting instead of hanging or mistaking one's data for the other's. This makes `broadcast` and
 //! `gather` wait for all ranks, like a barrier.
 //!
-//! Cost per rank with P ranks: P - 1 messages (of long arrays that for each frame of a megabyte, and `all_reduce` twice that);
-//! bytes as given below.
+//! Cost per rank with P ranks: P - 1 messages (of long arrays that for each of their [frames](crate::frames_of), and
+//! `all_reduce` twice that); bytes as given below.
 
 use crate::envelope::{Envelope, Operation};
 use crate::frame::items_of;
@@ -17,6 +17,10 @@ use std::sync::atomic::Ordering;
 
 /// Up to this many bytes, sending everything to everyone beats the second round of messages it saves.
 const SHORT: usize = 2048;
+
+/// How many frames of a long array are on their way to other ranks while one is read: fewer leave the wire idle while a rank
+/// sleeps, more do not fit a cache.
+const AHEAD: usize = 4;
 
 impl Comm {
     /// Returns when every rank has come here.
@@ -94,12 +98,15 @@ impl Comm {
         let given: Vec<usize> = outgoing.iter().map(Vec::len).collect();
         let mut heard = given.clone();
         let mut open: Vec<bool> = (0..size).map(|peer| peer != self.rank()).collect();
-        self.give_frame(&meeting, &outgoing, &given, 0, kind)?;
-        for round in 1.. {
-            let gave = self.give_frame(&meeting, &outgoing, &given, round, kind)?;
+        let ahead = self.ahead();
+        for round in 0..ahead {
+            self.give_frame(&meeting, &outgoing, &given, round, kind)?;
+        }
+        for round in 0.. {
+            let gave = self.give_frame(&meeting, &outgoing, &given, round + ahead, kind)?;
             for (peer, open) in open.iter_mut().enumerate().filter(|(_, open)| **open) {
                 let frame = self.hear_one(peer, &meeting, kind)?;
-                heard[peer] = put_frame(&mut outgoing[peer], frame.values(), round - 1);
+                heard[peer] = put_frame(&mut outgoing[peer], frame.values(), round);
                 *open = frame.len() == items_of(size_of::<T>()) * size_of::<T>();
             }
             if !gave && !open.contains(&true) {
@@ -111,8 +118,7 @@ impl Comm {
     }
 
     /// Gives every other rank frame `round` of its list, which has `given` numbers; whether any list has one. The last frame
-    /// of a list, which may be empty, is the first that is not full. While one is read the next is on its way, and no more:
-    /// frames are still in a cache when they are read.
+    /// of a list, which may be empty, is the first that is not full.
     fn give_frame<T: Pod>(
         &self,
         meeting: &Envelope,
@@ -168,28 +174,44 @@ impl Comm {
             self.give(&meeting, kind, |_| self.filled(values))?;
             return self.join(&meeting, values, kind, join);
         }
-        // Long arrays are reduced in stretches.
-        let mut stretches = values.chunks_mut(items_of(size_of::<T>()) * self.size());
-        // A stretch is shared out, then joined and given back, then heard; while one is joined the next is on its way.
-        let mut shared = stretches.next();
-        if let Some(first) = &shared {
-            self.share_out(&meeting, first, kind)?;
+        self.reduce_stretches(&meeting, values, kind, join)
+    }
+
+    /// A long array is reduced in stretches. Each is shared out, then joined and given back, then heard; while one is joined,
+    /// the next [`ahead`](Self::ahead) are on their way.
+    fn reduce_stretches<T: Pod>(
+        &self,
+        meeting: &Envelope,
+        values: &mut [T],
+        kind: Kind,
+        join: impl Fn(T, T) -> T,
+    ) -> Result<()> {
+        let (items, ahead) = (items_of(size_of::<T>()) * self.size(), self.ahead());
+        let (count, stretches) = (values.len(), values.len().div_ceil(items));
+        let stretch = |number: usize| number * items..((number + 1) * items).min(count);
+        for first in 0..ahead.min(stretches) {
+            self.share_out(meeting, &values[stretch(first)], kind)?;
         }
-        let mut joined: Option<&mut [T]> = None;
-        while let Some(stretch) = shared.take() {
-            shared = stretches.next();
-            if let Some(next) = &shared {
-                self.share_out(&meeting, next, kind)?;
+        for number in 0..stretches + ahead {
+            if number + ahead < stretches {
+                self.share_out(meeting, &values[stretch(number + ahead)], kind)?;
             }
-            let own = self.slice(stretch.len(), self.rank());
-            self.join(&meeting, &mut stretch[own.clone()], kind, &join)?;
-            if let Some(before) = joined.take() {
-                self.hear_joined(&meeting, before, kind)?;
+            if number < stretches {
+                let joined = &mut values[stretch(number)];
+                let own = self.slice(joined.len(), self.rank());
+                self.join(meeting, &mut joined[own.clone()], kind, &join)?;
+                self.give(meeting, kind, |_| self.filled(&joined[own.clone()]))?;
             }
-            self.give(&meeting, kind, |_| self.filled(&stretch[own.clone()]))?;
-            joined = Some(stretch);
+            if number >= ahead {
+                self.hear_joined(meeting, &mut values[stretch(number - ahead)], kind)?;
+            }
         }
-        joined.map_or(Ok(()), |last| self.hear_joined(&meeting, last, kind))
+        Ok(())
+    }
+
+    /// How many frames to each other rank are on their way while one is read.
+    fn ahead(&self) -> usize {
+        (AHEAD / (self.size() - 1)).max(1)
     }
 
     /// The part of `count` numbers that `rank` joins.
