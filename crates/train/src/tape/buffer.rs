@@ -127,7 +127,7 @@ impl Arena {
                 buffer.set_len(len);
                 buffer
             }
-            None => Buffer::with_room(len, room(len)),
+            None => Buffer::with_room(len, room(len + len / 8)),
         }
     }
 

@@ -74,14 +74,14 @@ impl Op for Linear {
             }
         });
         if tape.needs_gradient(self.input) {
-            let (mut input, accumulate) = tape.gradient_buffer(self.input);
-            let (first, rest) = input.split_at_mut(rows * inputs);
-            let weight = &tape.parameters.get(self.weight).value;
-            shape.grad_input(&tape.pool, &gradient, weight, first, accumulate);
-            if !accumulate {
-                rest.fill(0.0);
+            let (mut input, known) = tape.known_gradient(self.input);
+            let first = rows * inputs;
+            if 0 < known && known < first {
+                input[known..first].fill(0.0);
             }
-            tape.put_gradient(self.input, input);
+            let weight = &tape.parameters.get(self.weight).value;
+            shape.grad_input(&tape.pool, &gradient, weight, &mut input[..first], known > 0);
+            tape.put_known_gradient(self.input, input, known.max(first));
         }
         match self.onto {
             Some(onto) if tape.needs_gradient(onto) => tape.put_gradient(onto, gradient),

@@ -66,9 +66,24 @@ struct Slot {
     rows: usize,
     cols: usize,
     value: Value,
-    gradient: Option<Buffer>,
+    gradient: Option<Gradient>,
     needs_gradient: bool,
     kept: bool,
+}
+
+/// What is known so far of the gradient of a variable.
+struct Gradient {
+    sum: Buffer,
+    /// So many numbers; those behind them are 0, whatever the buffer holds.
+    known: usize,
+}
+
+impl Gradient {
+    /// All numbers, zeros included.
+    fn complete(mut self) -> Buffer {
+        self.sum[self.known..].fill(0.0);
+        self.sum
+    }
 }
 
 /// The values and operations of one step on one rank.
@@ -188,8 +203,8 @@ impl Tape {
             if let Value::Computed(buffer) = slot.value {
                 self.arena.give(buffer);
             }
-            if let Some(buffer) = slot.gradient {
-                self.arena.give(buffer);
+            if let Some(gradient) = slot.gradient {
+                self.arena.give(gradient.sum);
             }
         }
         self.recorded = 0;
@@ -321,30 +336,48 @@ impl Tape {
 
     /// Takes the gradient of `var` to use it up. `None`: nothing depends on `var`, its gradient is 0.
     pub fn take_gradient(&mut self, var: Var) -> Option<Buffer> {
-        self.slots[var.0].gradient.take()
+        self.slots[var.0].gradient.take().map(Gradient::complete)
     }
 
     /// A buffer to add the gradient of `var` to, and whether it already holds a part of it (`false`: its contents
     /// are arbitrary and must all be written).
     pub fn gradient_buffer(&mut self, var: Var) -> (Buffer, bool) {
-        let len = self.slots[var.0].rows * self.slots[var.0].cols;
         match self.slots[var.0].gradient.take() {
-            Some(buffer) => (buffer, true),
-            None => (self.arena.take(len), false),
+            Some(gradient) => (gradient.complete(), true),
+            None => (self.new_gradient(var), false),
         }
+    }
+
+    /// The same, and how many of its first numbers hold a part of it: those behind are arbitrary and must all be written.
+    pub fn known_gradient(&mut self, var: Var) -> (Buffer, usize) {
+        match self.slots[var.0].gradient.take() {
+            Some(Gradient { sum, known }) => (sum, known),
+            None => (self.new_gradient(var), 0),
+        }
+    }
+
+    fn new_gradient(&mut self, var: Var) -> Buffer {
+        self.arena.take(self.slots[var.0].rows * self.slots[var.0].cols)
     }
 
     /// Stores what [`gradient_buffer`](Self::gradient_buffer) gave, or a gradient made elsewhere. When there is
     /// one already, the two are added.
     pub fn put_gradient(&mut self, var: Var, gradient: Buffer) {
-        match self.slots[var.0].gradient.take() {
-            None => self.slots[var.0].gradient = Some(gradient),
+        match self.take_gradient(var) {
+            None => self.put_known_gradient(var, gradient, usize::MAX),
             Some(mut sum) => {
                 crate::ops::elementwise::add(&self.pool, &gradient, &mut sum);
                 self.arena.give(gradient);
-                self.slots[var.0].gradient = Some(sum);
+                self.put_known_gradient(var, sum, usize::MAX);
             }
         }
+    }
+
+    /// Stores what [`known_gradient`](Self::known_gradient) gave, of which the first `known` numbers were written: the others
+    /// are 0.
+    pub fn put_known_gradient(&mut self, var: Var, sum: Buffer, known: usize) {
+        let known = known.min(sum.len());
+        self.slots[var.0].gradient = Some(Gradient { sum, known });
     }
 
     /// Runs all recorded operations backward, the last first.
@@ -366,8 +399,8 @@ impl Tape {
         if let Value::Computed(buffer) = std::mem::replace(&mut slot.value, Value::Gone) {
             self.arena.give(buffer);
         }
-        if let Some(buffer) = slot.gradient.take() {
-            self.arena.give(buffer);
+        if let Some(gradient) = slot.gradient.take() {
+            self.arena.give(gradient.sum);
         }
     }
 }

@@ -221,8 +221,7 @@ impl Op for Gathered {
             tape.arena.give(halo);
         }
         if self.sources.passes() {
-            let (mut rows, accumulate) = tape.gradient_buffer(self.sources.rows);
-            kernel(&tape.pool, &graph, upstream, Targets::All(block.local), &mut rows, accumulate);
+            let mut rows = add_to_gradient(tape, self.sources.rows, &graph, upstream, block.local);
             if remembers && includes_own(self.verb, self.crossing) {
                 add_scaled_rows(&tape.pool, self.layout.own_weights(), &gradient, width, &mut rows);
             }
@@ -267,8 +266,7 @@ impl Gathered {
         if !reads_halo {
             boundary.depart_back(self.crossing, layout, &halo)?;
         }
-        let (mut rows, accumulate) = tape.gradient_buffer(self.sources.rows);
-        kernel(&tape.pool, &near, upstream, Targets::All(block.local), &mut rows, accumulate);
+        let mut rows = add_to_gradient(tape, self.sources.rows, &near, upstream, block.local);
         let remote = hear_masters(tape, boundary, layout, relay)?;
         let upstream = Rows::local(&remote, width);
         if reads_halo {
@@ -283,6 +281,22 @@ impl Gathered {
         }
         Ok(())
     }
+}
+
+/// The gradient of the local rows `var`, with what `graph` brings of `upstream`.
+fn add_to_gradient(
+    tape: &mut Tape,
+    var: Var,
+    graph: &Gather<'_>,
+    upstream: Rows<'_>,
+    local: usize,
+) -> Buffer {
+    let (mut rows, known) = tape.known_gradient(var);
+    let first = known / tape.cols(var).max(1);
+    let (sum, fresh) = rows.split_at_mut(known);
+    kernel(&tape.pool, graph, upstream, Targets::All(first), sum, true);
+    kernel(&tape.pool, graph, upstream, Targets::Range(first..local), fresh, false);
+    rows
 }
 
 /// The gradient of each target on its way to its neighbours, where that is another one.
