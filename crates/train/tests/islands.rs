@@ -30,7 +30,7 @@ fn run_file(sets: &[&str]) -> Arc<RunConfig> {
 const WAYS: &[&[&str]] = &[
     &["strategy.name=grappa"],
     &["strategy.name=grappa", "residency.halo=1", "residency.sweep_every=1"],
-    &["strategy.name=grappa", "residency.halo=2", "agree.correction=node"],
+    &["strategy.name=grappa", "residency.halo=2", "agree.correction=resampling"],
     &["strategy.name=grappa", "train.batch=global", "agree.correction=uniform"],
     &["strategy.name=grappa", "residency.mode=all", "residency.halo=1"],
     &["strategy.name=sdt"],
@@ -74,7 +74,7 @@ fn on_one_part_they_are_central_training_bit_for_bit() {
     let central = train(&store.store, &run_file(&["strategy.name=mini", "train.epochs=4"]));
     let ways: &[&[&str]] = &[
         &["strategy.name=grappa"],
-        &["strategy.name=grappa", "agree.correction=node", "residency.halo=2"],
+        &["strategy.name=grappa", "agree.correction=resampling", "residency.halo=2"],
         &["strategy.name=grappa", "residency.mode=all", "agree.correction=none"],
         &["strategy.name=sdt"],
         &["strategy.name=sdt", "agree.every=2"],

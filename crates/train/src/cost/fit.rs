@@ -1,10 +1,10 @@
-//! Which rates explain runs that were measured? Least squares over five unknowns, none of them negative.
+//! Which rates explain runs that were measured? Least squares over a few unknowns, none of them negative.
 //!
 //! Unknown are the seconds that a unit of each kind of work takes, in units of what they were thought to take, so that 1
 //! is no news. Every run is an equation: its work in these units, divided by the processor seconds that it took, should
 //! add up to 1. Each unknown is drawn a little towards 1, so that one which no run tells about stays where it was.
 
-use super::rates::Rates;
+use super::rates::{KINDS, Rates};
 use super::work::Work;
 
 /// A run: its work in an epoch, and what that took.
@@ -29,7 +29,7 @@ pub fn fit(prior: &Rates, runs: &[Measured]) -> Rates {
     if runs.is_empty() {
         return *prior;
     }
-    let rows: Vec<[f64; 5]> = runs
+    let rows: Vec<[f64; KINDS]> = runs
         .iter()
         .map(|run| prior.processor_secs(&run.work).map(|secs| secs / run.processor_secs))
         .collect();
@@ -41,21 +41,23 @@ pub fn fit(prior: &Rates, runs: &[Measured]) -> Rates {
         copied_bytes: prior.copied_bytes / times[1],
         gathered_bytes: prior.gathered_bytes / times[2],
         flops: prior.flops / times[3],
-        step_secs: prior.step_secs * times[4],
-        message_secs: prior.message_secs * times[4],
+        walked_edges: prior.walked_edges / times[4],
+        step_secs: prior.step_secs * times[5],
+        message_secs: prior.message_secs * times[5],
         busy: shares[shares.len() / 2].clamp(0.05, 1.0),
     }
 }
 
 /// The `x` of which all `rows` make nearly 1, by coordinate descent: each in turn takes its best value given the others.
-fn non_negative_least_squares(rows: &[[f64; 5]]) -> [f64; 5] {
+fn non_negative_least_squares(rows: &[[f64; KINDS]]) -> [f64; KINDS] {
     // No work is free: whatever runs seem to say, it takes at least this share of what it was thought to take.
     const LEAST: f64 = 0.2;
-    let mut x = [1.0; 5];
-    for at in (0..5).cycle().take(5 * 500) {
+    let mut x = [1.0; KINDS];
+    for at in (0..KINDS).cycle().take(KINDS * 500) {
         let (mut top, mut bottom) = (PULL, PULL);
         for row in rows {
-            let others: f64 = (0..5).filter(|&other| other != at).map(|other| row[other] * x[other]).sum();
+            let others: f64 =
+                (0..KINDS).filter(|&other| other != at).map(|other| row[other] * x[other]).sum();
             top += row[at] * (1.0 - others);
             bottom += row[at] * row[at];
         }

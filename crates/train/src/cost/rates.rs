@@ -8,6 +8,9 @@
 use super::work::Work;
 use serde::{Deserialize, Serialize};
 
+/// How many kinds of work take processor seconds.
+pub(super) const KINDS: usize = 6;
+
 /// What a machine does in a second.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -20,6 +23,8 @@ pub struct Rates {
     pub gathered_bytes: f64,
     /// Floating-point operations of a core in dense products.
     pub flops: f64,
+    /// Edges of parts that a core looks at to make an island of them.
+    pub walked_edges: f64,
     /// Seconds of a core for what a step takes whatever its size.
     pub step_secs: f64,
     /// Seconds of a core for a message whatever its size.
@@ -35,6 +40,7 @@ impl Default for Rates {
             copied_bytes: 8e9,
             gathered_bytes: 7.5e9,
             flops: 29e9,
+            walked_edges: 50e6,
             step_secs: 1e-4,
             message_secs: 5e-6,
             busy: 0.9,
@@ -70,6 +76,8 @@ pub struct Seconds {
     pub gather: f64,
     /// Dense products.
     pub dense: f64,
+    /// Making islands of parts.
+    pub islands: f64,
     /// What steps and messages take whatever their size.
     pub fixed: f64,
     /// Bytes on the wire.
@@ -88,13 +96,14 @@ pub struct Hidden {
 }
 
 impl Rates {
-    /// Processor seconds of `work`, by kind: drawing, copying, gathering, products, whatever the size.
-    pub fn processor_secs(&self, work: &Work) -> [f64; 5] {
+    /// Processor seconds of `work`, by kind: drawing, copying, gathering, products, making islands, whatever the size.
+    pub fn processor_secs(&self, work: &Work) -> [f64; KINDS] {
         [
             work.drawn_edges / self.drawn_edges,
             work.copied_bytes / self.copied_bytes,
             work.gathered_bytes / self.gathered_bytes,
             work.flops / self.flops,
+            work.walked_edges / self.walked_edges,
             work.steps * self.step_secs + work.messages * self.message_secs,
         ]
     }
@@ -110,13 +119,16 @@ impl Rates {
         hidden: Hidden,
     ) -> Seconds {
         let cores = f64::from(cluster.workers) * f64::from(cluster.cores) * self.busy;
-        let [draw, copy, gather, dense, fixed] = self.processor_secs(work).map(|secs| balance * secs / cores);
+        let [draw, copy, gather, dense, islands, fixed] =
+            self.processor_secs(work).map(|secs| balance * secs / cores);
+        // A rank makes its island alone.
+        let islands = islands * (cores / work.walkers.max(1.0)).max(1.0);
         let wire = sent / cluster.network_bytes;
         let disk = work.disk_bytes / f64::from(cluster.workers) / cluster.disk_bytes;
-        let computing = draw + copy + gather + dense + fixed;
+        let computing = draw + copy + gather + dense + islands + fixed;
         let waiting = (1.0 - hidden.wire) * wire + (1.0 - hidden.disk) * disk;
         let total = computing.max(hidden.wire * wire).max(hidden.disk * disk) + waiting;
-        Seconds { total, draw, copy, gather, dense, fixed, wire, disk }
+        Seconds { total, draw, copy, gather, dense, islands, fixed, wire, disk }
     }
 }
 
@@ -135,5 +147,16 @@ mod tests {
         assert_eq!(seconds(Hidden { wire: 1.0, disk: 1.0 }).total, 4.0);
         assert_eq!(seconds(Hidden { wire: 0.0, disk: 1.0 }).total, 7.0);
         assert_eq!(rates.seconds(&work, &cluster, 0.0, 1.5, Hidden::default()).draw, 3.0);
+    }
+
+    #[test]
+    fn no_more_cores_make_islands_than_there_are_ranks() {
+        let rates = Rates { busy: 1.0, walked_edges: 10.0, ..Rates::default() };
+        let cluster = Cluster { workers: 1, cores: 4, memory_bytes: 0, network_bytes: 1.0, disk_bytes: 1.0 };
+        let secs = |walkers| {
+            let work = Work { walked_edges: 80.0, walkers, ..Work::default() };
+            rates.seconds(&work, &cluster, 0.0, 1.0, Hidden::default()).islands
+        };
+        assert_eq!([1.0, 2.0, 4.0, 8.0].map(secs), [8.0, 4.0, 2.0, 2.0]);
     }
 }

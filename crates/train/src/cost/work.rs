@@ -20,6 +20,10 @@ pub struct Work {
     pub gathered_bytes: f64,
     /// Floating-point operations of dense products, forward and backward.
     pub flops: f64,
+    /// Edges of parts that are looked at to make islands of them.
+    pub walked_edges: f64,
+    /// Ranks that do so.
+    pub walkers: f64,
     /// Steps, each rank's counted.
     pub steps: f64,
     /// Messages of all ranks.
@@ -79,6 +83,8 @@ fn add_islands(work: &mut Work, facts: &GraphFacts, shape: &Shape, epoch: &Epoch
     };
     let files = parts * facts.store_bytes / f64::from(facts.parts) + halo * facts.feature_bytes();
     work.copied_bytes += epoch.ranks * copies * bytes;
+    work.walked_edges += epoch.ranks * copies * island.parts * facts.edges / f64::from(facts.parts);
+    work.walkers = epoch.ranks;
     work.disk_bytes += epoch.ranks * copies * files;
 }
 

@@ -4,7 +4,9 @@
 //! `residency.sweep_every` epochs ([`Controller`]). `residency.halo` says what an island sees of the rest: nothing (0,
 //! the paper's isolation), features of the nodes that send to its own (1: the first hop is complete), or of those up to
 //! k hops away. The gradient of a batch is corrected by how much of its targets' neighbourhoods the island covers
-//! (`agree.correction`, [`Coverage`]) before gradients are summed.
+//! (`agree.correction`, [`Coverage`]) before gradients are summed. The paper's choice is `resampling`. The default here is
+//! `node`, each target by its own coverage: it scores better where coverage differs from node to node, and alike elsewhere
+//! (docs/islands.md).
 //!
 //! With `residency.resident` islands in memory and more parts than that, an epoch runs in phases: all batches of the
 //! first so many bases, then all of the next; weights and optimiser carry on. Neighbourhoods that an island has only a
@@ -29,7 +31,7 @@ pub(super) const ENTRY: Entry = Entry {
     summary: "isolated islands, a part and each other one in turn; gradients only, corrected by coverage",
     paper: "Grappa: gradient-only communication",
     behavior: Behavior::ISLANDS,
-    preset: &[("residency.mode", "sweep"), ("agree.correction", "resampling")],
+    preset: &[("residency.mode", "sweep"), ("agree.correction", "node")],
     reads: &[
         "residency.mode",
         "residency.resident",

@@ -63,7 +63,7 @@ fn heading(plan: &Plan) -> String {
 fn table(plan: &Plan) -> String {
     let mut table = Table::new([
         "strategy", "memory", "parts", "edges", "steps", "sent", "read", "epoch", "draw", "copy", "gather",
-        "dense", "fixed", "wire", "disk",
+        "dense", "islands", "fixed", "wire", "disk",
     ]);
     for forecast in &plan.forecasts {
         let secs = &forecast.seconds;
@@ -86,6 +86,7 @@ fn table(plan: &Plan) -> String {
             units::seconds(secs.copy),
             units::seconds(secs.gather),
             units::seconds(secs.dense),
+            units::seconds(secs.islands),
             units::seconds(secs.fixed),
             units::seconds(secs.wire),
             units::seconds(secs.disk),
