@@ -41,7 +41,7 @@ pub fn fit(prior: &Rates, runs: &[Measured]) -> Rates {
         copied_bytes: prior.copied_bytes / times[1],
         gathered_bytes: prior.gathered_bytes / times[2],
         flops: prior.flops / times[3],
-        walked_edges: prior.walked_edges / times[4],
+        island_bytes: prior.island_bytes / times[4],
         step_secs: prior.step_secs * times[5],
         message_secs: prior.message_secs * times[5],
         busy: shares[shares.len() / 2].clamp(0.05, 1.0),
@@ -78,7 +78,7 @@ mod tests {
     #[test]
     fn rates_that_made_the_runs_are_found_again() {
         let prior = Rates::default();
-        let truth = Rates { drawn_edges: 3e6, flops: 120e9, ..prior };
+        let truth = Rates { drawn_edges: 30e6, flops: 480e9, ..prior };
         let work = |drawn, flops, gathered| Work {
             drawn_edges: drawn,
             flops,
@@ -98,9 +98,9 @@ mod tests {
     #[test]
     fn what_no_run_tells_about_stays() {
         let prior = Rates::default();
-        let truth = Rates { drawn_edges: 1e6, ..prior };
+        let truth = Rates { drawn_edges: 10e6, ..prior };
         let found = fit(&prior, &[measured(&truth, Work { drawn_edges: 1e8, ..Work::default() })]);
-        assert!((found.drawn_edges / 1e6 - 1.0).abs() < 0.05, "{found:?}");
+        assert!((found.drawn_edges / 10e6 - 1.0).abs() < 0.05, "{found:?}");
         assert!((found.flops / prior.flops - 1.0).abs() < 1e-9);
         assert_eq!(fit(&prior, &[]), prior);
     }

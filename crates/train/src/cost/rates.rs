@@ -1,9 +1,9 @@
 //! How fast is this kind of machine, and what do seconds follow from? One number for each kind of work.
 //!
-//! Of the defaults, `drawn_edges`, `gathered_bytes` and `flops` are fitted (rounded) to 12 runs on R-MAT graphs of scale 16 to
-//! 18, on 2 shared cores of an AMD EPYC (docs/scale.md). The others are chosen: in that fit `copied_bytes` and `step_secs`
-//! ended on their bounds, so the runs do not tell them; `busy` was 0.55 on a machine with other work; messages were not
-//! fitted apart. Rates are of one core; a machine has as many as it computes with, and keeps a share of them busy.
+//! The defaults are those of 2 cores with AVX-512 (an Intel Xeon of 2023; docs/scale.md). `drawn_edges`, `gathered_bytes` and
+//! `flops` are about what the meters and benchmarks of the kernels say there; `copied_bytes` and `island_bytes` were chosen for
+//! runs on R-MAT graphs of scale 18 to 22, which do not tell all rates apart; steps, messages and `busy` are chosen.
+//! Rates are of one core; a machine has as many as it computes with, and keeps a share of them busy.
 
 use super::work::Work;
 use serde::{Deserialize, Serialize};
@@ -23,8 +23,8 @@ pub struct Rates {
     pub gathered_bytes: f64,
     /// Floating-point operations of a core in dense products.
     pub flops: f64,
-    /// Edges of parts that a core looks at to make an island of them.
-    pub walked_edges: f64,
+    /// Bytes of parts that a core looks through and puts in order to make an island of them.
+    pub island_bytes: f64,
     /// Seconds of a core for what a step takes whatever its size.
     pub step_secs: f64,
     /// Seconds of a core for a message whatever its size.
@@ -36,11 +36,11 @@ pub struct Rates {
 impl Default for Rates {
     fn default() -> Self {
         Self {
-            drawn_edges: 4e6,
-            copied_bytes: 8e9,
+            drawn_edges: 40e6,
+            copied_bytes: 0.8e9,
             gathered_bytes: 7.5e9,
-            flops: 29e9,
-            walked_edges: 50e6,
+            flops: 120e9,
+            island_bytes: 1e9,
             step_secs: 1e-4,
             message_secs: 5e-6,
             busy: 0.9,
@@ -70,7 +70,7 @@ pub struct Seconds {
     pub total: f64,
     /// Drawing edges.
     pub draw: f64,
-    /// Copying rows: features of batches, parts into memory, messages.
+    /// Copying rows: features of batches, messages.
     pub copy: f64,
     /// Summing along edges.
     pub gather: f64,
@@ -103,7 +103,7 @@ impl Rates {
             work.copied_bytes / self.copied_bytes,
             work.gathered_bytes / self.gathered_bytes,
             work.flops / self.flops,
-            work.walked_edges / self.walked_edges,
+            work.island_bytes / self.island_bytes,
             work.steps * self.step_secs + work.messages * self.message_secs,
         ]
     }
@@ -151,10 +151,10 @@ mod tests {
 
     #[test]
     fn no_more_cores_make_islands_than_there_are_ranks() {
-        let rates = Rates { busy: 1.0, walked_edges: 10.0, ..Rates::default() };
+        let rates = Rates { busy: 1.0, island_bytes: 10.0, ..Rates::default() };
         let cluster = Cluster { workers: 1, cores: 4, memory_bytes: 0, network_bytes: 1.0, disk_bytes: 1.0 };
         let secs = |walkers| {
-            let work = Work { walked_edges: 80.0, walkers, ..Work::default() };
+            let work = Work { island_bytes: 80.0, walkers, ..Work::default() };
             rates.seconds(&work, &cluster, 0.0, 1.0, Hidden::default()).islands
         };
         assert_eq!([1.0, 2.0, 4.0, 8.0].map(secs), [8.0, 4.0, 2.0, 2.0]);

@@ -14,14 +14,14 @@ use serde::{Deserialize, Serialize};
 pub struct Work {
     /// Edges that are drawn.
     pub drawn_edges: f64,
-    /// Bytes of rows that are copied: features of batches, parts into islands, messages in and out.
+    /// Bytes of rows that are copied: features of batches, messages in and out.
     pub copied_bytes: f64,
     /// Bytes that are summed along edges, forward and backward.
     pub gathered_bytes: f64,
     /// Floating-point operations of dense products, forward and backward.
     pub flops: f64,
-    /// Edges of parts that are looked at to make islands of them.
-    pub walked_edges: f64,
+    /// Bytes of parts that islands are made of.
+    pub island_bytes: f64,
     /// Ranks that do so.
     pub walkers: f64,
     /// Steps, each rank's counted.
@@ -74,7 +74,9 @@ pub fn work(facts: &GraphFacts, net: &Net, shape: &Shape, epoch: &Epoch, wire: &
 /// What parts take on their way into memory.
 fn add_islands(work: &mut Work, facts: &GraphFacts, shape: &Shape, epoch: &Epoch) {
     let (Some(island), Some(rows)) = (shape.island(), epoch.island) else { return };
-    let bytes = (rows.owned + rows.halo) * (facts.feature_bytes() + 28.0) + 4.0 * rows.edges;
+    // All edges of the parts are looked at, those that lead elsewhere, too.
+    let edges = island.parts * facts.edges / f64::from(facts.parts);
+    let bytes = (rows.owned + rows.halo) * (facts.feature_bytes() + 28.0) + 4.0 * edges.max(rows.edges);
     let (copies, parts, halo) = match rows.per_epoch > 1.0 {
         true => (rows.per_epoch / visits(shape), island.parts, rows.halo),
         // Everything is there: only islands that change are made anew, of parts that others have, too.
@@ -82,8 +84,7 @@ fn add_islands(work: &mut Work, facts: &GraphFacts, shape: &Shape, epoch: &Epoch
         false => (1.0 / island.switch_every, island.parts, 0.0),
     };
     let files = parts * facts.store_bytes / f64::from(facts.parts) + halo * facts.feature_bytes();
-    work.copied_bytes += epoch.ranks * copies * bytes;
-    work.walked_edges += epoch.ranks * copies * island.parts * facts.edges / f64::from(facts.parts);
+    work.island_bytes += epoch.ranks * copies * bytes;
     work.walkers = epoch.ranks;
     work.disk_bytes += epoch.ranks * copies * files;
 }

@@ -189,13 +189,13 @@ impl Calibrated {
         let rates = &self.rates;
         let short = |rate: f64| units::short(rate as u64);
         format!(
-            "{table}\npredicted: with the rates from before; fitted: with those below, which have seen these runs\n\nrates of a core: {} edges drawn/s, {}/s copied, {}/s gathered, {} flop/s, {} edges/s made into islands, {} a step, {} of the \
+            "{table}\npredicted: with the rates from before; fitted: with those below, which have seen these runs\n\nrates of a core: {} edges drawn/s, {}/s copied, {}/s gathered, {} flop/s, {}/s made into islands, {} a step, {} of the \
              time busy (--json has all of them, for --rates)",
             short(rates.drawn_edges),
             units::bytes(rates.copied_bytes as u64),
             units::bytes(rates.gathered_bytes as u64),
             short(rates.flops),
-            short(rates.walked_edges),
+            units::bytes(rates.island_bytes as u64),
             units::seconds(rates.step_secs),
             units::percent(rates.busy),
         )

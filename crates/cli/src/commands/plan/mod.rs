@@ -120,7 +120,7 @@ fn read_rates(file: &Path) -> anyhow::Result<Rates> {
     let rates: Rates = serde_json::from_str(&text).map_err(|error| {
         Error::input(file, "", "rates as `archi plan --json` prints them", format!("`{error}`"))
     })?;
-    let work = [rates.drawn_edges, rates.copied_bytes, rates.gathered_bytes, rates.flops, rates.walked_edges];
+    let work = [rates.drawn_edges, rates.copied_bytes, rates.gathered_bytes, rates.flops, rates.island_bytes];
     match work.iter().chain([&rates.busy]).all(|rate| *rate > 0.0) {
         true => Ok(rates),
         false => Err(Error::input(file, "", "rates above 0", "one that is not").into()),
