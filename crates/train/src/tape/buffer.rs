@@ -127,6 +127,7 @@ impl Arena {
                 buffer.set_len(len);
                 buffer
             }
+            // Batches differ by some per cent: the largest of them finds room where the first one was.
             None => Buffer::with_room(len, room(len + len / 8)),
         }
     }
