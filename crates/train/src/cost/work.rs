@@ -22,7 +22,7 @@ pub struct Work {
     pub flops: f64,
     /// Bytes of parts that islands are made of.
     pub island_bytes: f64,
-    /// Ranks that do so.
+    /// Ranks that make them, each its own on one core.
     pub walkers: f64,
     /// Steps, each rank's counted.
     pub steps: f64,
