@@ -15,6 +15,9 @@ use std::time::{Duration, Instant};
 /// No machine waits longer than this; keeps `now + deadline` representable.
 pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(366 * 24 * 3600);
 
+/// How long a rank gets to say for whom it waits itself.
+const ANSWER: Duration = Duration::from_secs(1);
+
 /// Where in the run a rank is. Only for messages to people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Phase {
@@ -234,13 +237,28 @@ impl Comm {
         start: Instant,
     ) -> Error {
         let (rank, phase, doing) = (self.rank(), self.phase(), doing.to_string());
+        let seconds = start.elapsed().as_secs_f64();
+        let behind = if cause == Interruption::Expired { self.behind(peer) } else { Vec::new() };
+        // Someone may have said what is wrong while we asked.
+        let cause = self.transport.aborted().map_or(cause, Interruption::Aborted);
         self.fail(match cause {
             Interruption::Aborted(Abort { rank, message, .. }) => Error::Aborted { rank, message },
             Interruption::Finished => Error::Finished { rank, peer, doing, phase },
-            Interruption::Expired => {
-                Error::Deadline { rank, peer, seconds: start.elapsed().as_secs_f64(), doing, phase }
-            }
+            Interruption::Expired => Error::Deadline { rank, peer, behind, seconds, doing, phase },
         })
+    }
+
+    /// For whom `peer` waits, for whom that one, and so on: all deadlines end at about the same time, and whoever speaks
+    /// first has to name the rank at the end of the chain. Empty where ranks wait for each other in a circle.
+    fn behind(&self, peer: usize) -> Vec<usize> {
+        let mut chain = vec![peer];
+        while let Some(next) = self.transport.awaits(chain[chain.len() - 1], ANSWER) {
+            if next == self.rank() || chain.contains(&next) {
+                return Vec::new();
+            }
+            chain.push(next);
+        }
+        chain.split_off(1)
     }
 }
 

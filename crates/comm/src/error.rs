@@ -20,14 +20,17 @@ pub enum Error {
     },
     /// A peer kept this rank waiting for too long.
     #[error(
-        "rank {rank} waited {seconds:.1} s for rank {peer} in {doing} ({phase})\n\nhint: rank {peer} is slow, \
-         stuck, or in another exchange; raise the deadline if it only needs more time"
+        "rank {rank} waited {seconds:.1} s for rank {peer} in {doing} ({phase}){}\n\nhint: rank {} is slow, \
+         stuck, cut off, or in another exchange; raise the deadline if it only needs more time",
+        in_turn(.behind), .behind.last().unwrap_or(.peer)
     )]
     Deadline {
         /// Who waited.
         rank: usize,
         /// For whom.
         peer: usize,
+        /// For whom that one waits in turn, for whom that one, and so on.
+        behind: Vec<usize>,
         /// How long.
         seconds: f64,
         /// For what: a collective or a tagged message.
@@ -110,4 +113,9 @@ pub enum Error {
         /// What to do instead.
         hint: &'static str,
     },
+}
+
+/// Who waits for whom behind the one that is waited for.
+fn in_turn(behind: &[usize]) -> String {
+    behind.iter().map(|rank| format!(", which waits for rank {rank}")).collect()
 }

@@ -134,7 +134,7 @@ fn a_process_that_stands_still_in_the_middle_of_mini_batches() {
     setting.signal(3, "STOP");
     let outcome = setting.ends_in_time(job, since);
     assert_eq!(outcome.code, Some(1), "{}", outcome.stderr);
-    assert!(outcome.stderr.contains(" s for rank 3 in "), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("hint: rank 3 is slow, stuck, cut off"), "{}", outcome.stderr);
     resumes(&setting, &outcome, &digest);
 }
 
@@ -181,7 +181,7 @@ fn a_process_that_stands_still() {
     setting.signal(3, "STOP");
     let outcome = setting.ends_in_time(job, since);
     assert_eq!(outcome.code, Some(1), "{}", outcome.stderr);
-    assert!(outcome.stderr.contains(" s for rank 3 in "), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("hint: rank 3 is slow, stuck, cut off"), "{}", outcome.stderr);
     resumes(&setting, &outcome, &digest);
 }
 
@@ -195,7 +195,7 @@ fn a_host_whose_link_is_cut() {
     script(&["cut", "2"]);
     let outcome = setting.ends_in_time(job, since);
     assert_eq!(outcome.code, Some(1), "{}", outcome.stderr);
-    assert!(outcome.stderr.contains(" s for rank 2 in "), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("hint: rank 2 is slow, stuck, cut off"), "{}", outcome.stderr);
     script(&["mend", "2"]);
     resumes(&setting, &outcome, &digest);
 }

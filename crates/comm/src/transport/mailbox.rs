@@ -18,11 +18,30 @@ pub(super) struct Mailbox {
 struct State {
     /// By sender, in order of arrival. Short: a search for the tag is cheaper than any index.
     arrived: Vec<VecDeque<(Tag, Frame)>>,
-    /// What threads of this rank wait for, so that other arrivals do not wake them; no sender stands for any.
-    awaited: Vec<(Option<usize>, Tag)>,
+    /// What threads of this rank wait for, so that other arrivals do not wake them.
+    awaited: Vec<Wait>,
+    /// For whom a thread of this rank waited in vain.
+    given_up: Option<usize>,
     /// Which senders have finished.
     finished: Vec<bool>,
     aborted: Option<Abort>,
+}
+
+/// A wait for a frame.
+#[derive(Clone, Copy, PartialEq)]
+struct Wait {
+    /// From whom; no sender stands for any.
+    from: Option<usize>,
+    tag: Tag,
+    /// From when on it has lasted for so long that who waits for this rank may rather wait for the sender.
+    halfway: Instant,
+}
+
+impl Wait {
+    fn new(from: Option<usize>, tag: Tag, deadline: Instant) -> Self {
+        let now = Instant::now();
+        Self { from, tag, halfway: now + deadline.saturating_duration_since(now) / 2 }
+    }
 }
 
 impl Mailbox {
@@ -30,7 +49,8 @@ impl Mailbox {
     pub fn new(senders: usize) -> Self {
         let arrived = (0..senders).map(|_| VecDeque::with_capacity(AHEAD)).collect();
         let finished = vec![false; senders];
-        let state = State { arrived, awaited: Vec::with_capacity(AHEAD), finished, aborted: None };
+        let awaited = Vec::with_capacity(AHEAD);
+        let state = State { arrived, awaited, given_up: None, finished, aborted: None };
         Self { state: Mutex::new(state), news: Condvar::new() }
     }
 
@@ -39,7 +59,7 @@ impl Mailbox {
         let mut state = lock(&self.state);
         state.arrived[from].push_back((tag, frame));
         let awaited =
-            state.awaited.iter().any(|&(who, what)| what == tag && who.is_none_or(|who| who == from));
+            state.awaited.iter().any(|wait| wait.tag == tag && wait.from.is_none_or(|who| who == from));
         drop(state);
         if awaited {
             self.news.notify_all();
@@ -48,23 +68,25 @@ impl Mailbox {
 
     /// Takes the oldest frame with this sender and tag out; waits for it until `deadline`.
     pub fn take(&self, from: usize, tag: Tag, deadline: Instant) -> Result<Frame, Interruption> {
+        let wait = Wait::new(Some(from), tag, deadline);
         let mut state = lock(&self.state);
         loop {
             if let Some(outcome) = state.outcome(from, tag) {
                 return outcome;
             }
-            state = self.wait(state, Some(from), tag, deadline)?;
+            state = self.wait(state, wait, deadline)?;
         }
     }
 
     /// Takes the oldest frame with this tag of the first sender that has one; waits for it until `deadline`.
     pub fn take_any(&self, tag: Tag, deadline: Instant) -> Result<(usize, Frame), Interruption> {
+        let wait = Wait::new(None, tag, deadline);
         let mut state = lock(&self.state);
         loop {
             if let Some(outcome) = state.outcome_of_any(tag) {
                 return outcome;
             }
-            state = self.wait(state, None, tag, deadline)?;
+            state = self.wait(state, wait, deadline)?;
         }
     }
 
@@ -80,20 +102,27 @@ impl Mailbox {
         self.news.notify_all();
     }
 
+    /// For whom this rank has been waiting for long, or waited in vain.
+    pub fn awaits(&self) -> Option<usize> {
+        let (state, now) = (lock(&self.state), Instant::now());
+        let long = state.awaited.iter().filter(|wait| wait.halfway <= now);
+        long.min_by_key(|wait| wait.halfway).and_then(|wait| wait.from).or(state.given_up)
+    }
+
     fn wait<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
-        from: Option<usize>,
-        tag: Tag,
+        wait: Wait,
         deadline: Instant,
     ) -> Result<MutexGuard<'a, State>, Interruption> {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
+            state.given_up = state.given_up.or(wait.from);
             return Err(Interruption::Expired);
         }
-        state.awaited.push((from, tag));
+        state.awaited.push(wait);
         let (mut state, _) = self.news.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner);
-        if let Some(mine) = state.awaited.iter().position(|&awaited| awaited == (from, tag)) {
+        if let Some(mine) = state.awaited.iter().position(|&awaited| awaited == wait) {
             state.awaited.swap_remove(mine);
         }
         Ok(state)

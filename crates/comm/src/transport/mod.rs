@@ -14,7 +14,7 @@ pub mod threads;
 
 use crate::{Config, Error, Frame, Pool, Result, Tag};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// One rank's end of the exchange.
 pub trait Transport: Send + Sync {
@@ -41,6 +41,10 @@ pub trait Transport: Send + Sync {
 
     /// The oldest frame with this `tag` of any rank, and which rank's; waits for it until `deadline`.
     fn receive_any(&self, tag: Tag, deadline: Instant) -> Result<(usize, Frame), Interruption>;
+
+    /// For whom `rank` has been waiting for long, as far as can be known within `patience`. None too when it does not
+    /// answer, or when the exchange has been ended.
+    fn awaits(&self, rank: usize, patience: Duration) -> Option<usize>;
 
     /// Ends the exchange for all ranks: everyone who waits or comes to wait gets `reason`. The first reason counts.
     fn abort(&self, reason: Abort);

@@ -19,7 +19,7 @@ use owner::Owner;
 use route::{Route, What};
 use session::Session;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Ranks are spread over the processes of an MPI job.
 pub const ENTRY: Entry = Entry {
@@ -116,6 +116,15 @@ impl Transport for Mpi {
             Some(mailbox) => mailbox.take_any(tag, deadline),
             None => Err(Interruption::Finished),
         }
+    }
+
+    fn awaits(&self, rank: usize, patience: Duration) -> Option<usize> {
+        if let Some(mailbox) = self.session.mailbox(rank) {
+            return mailbox.awaits();
+        }
+        let question = self.route(What::Question, [self.rank, rank], 0);
+        self.owner.send(self.process_of(rank), question, self.frame(0));
+        self.session.answer(rank, Instant::now() + patience)
     }
 
     fn abort(&self, reason: Abort) {

@@ -6,7 +6,7 @@ use super::mailbox::Mailbox;
 use super::{Abort, Entry, Interruption, Transport};
 use crate::{Config, Frame, Pool, Result, Tag};
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Ranks are threads of this process.
 pub const ENTRY: Entry =
@@ -59,6 +59,10 @@ impl Transport for Threads {
 
     fn receive_any(&self, tag: Tag, deadline: Instant) -> Result<(usize, Frame), Interruption> {
         self.shared.mailboxes[self.rank].take_any(tag, deadline)
+    }
+
+    fn awaits(&self, rank: usize, _patience: Duration) -> Option<usize> {
+        self.shared.mailboxes[rank].awaits()
     }
 
     fn abort(&self, reason: Abort) {

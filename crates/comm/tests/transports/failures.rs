@@ -259,6 +259,41 @@ fn a_deadline_says_who_waited_for_whom_and_where() {
 }
 
 #[test]
+fn whoever_gives_up_first_names_the_rank_at_the_end_of_the_chain() {
+    within(60, || {
+        for _ in 0..10 {
+            for config in configs(4) {
+                // 0 and 3 wait for 1, which waits for 2, which is stuck.
+                let waits = |comm: &Comm| {
+                    let peer = if comm.rank() == 1 { 2 } else { 1 };
+                    comm.receive(peer, Tag::new(4), Kind::Features).map(drop)
+                };
+                let text = deadline_passes(config, waits);
+                assert!(text.contains("\n\nhint: rank 2 is slow"), "{text}");
+                let direct = text.contains("rank 1 waited ") && text.contains(" s for rank 2 in ");
+                let behind =
+                    text.contains(" s for rank 1 in ") && text.contains(", which waits for rank 2\n");
+                assert!(direct || behind, "{text}");
+            }
+        }
+    });
+}
+
+#[test]
+fn ranks_that_wait_for_each_other_name_each_other() {
+    within(20, || {
+        for config in configs(2) {
+            let outcome = launch(&config.with_deadline(Duration::from_millis(200)), |comm| {
+                comm.receive(1 - comm.rank(), Tag::new(4), Kind::Features).map(drop)
+            });
+            let text = outcome.expect_err("nobody sends").to_string();
+            assert!(text.contains("rank 0 waited ") || text.contains("rank 1 waited "), "{text}");
+            assert!(!text.contains("which waits"), "{text}");
+        }
+    });
+}
+
+#[test]
 fn a_failure_elsewhere_ends_the_wait_for_whoever_speaks() {
     within(20, || {
         for config in configs(4) {

@@ -244,7 +244,13 @@ impl Loop {
     fn sort_in(&mut self, route: Route, frame: Frame) {
         let open = self.session.as_ref().map_or(0, |session| session.number);
         match &self.session {
-            Some(session) if route.session == open => session.take_in(route, frame),
+            Some(session) if route.session == open => {
+                if let Some(answer) = session.take_in(route, frame) {
+                    let mut frame = self.pool.frame(0);
+                    answer.write(&mut frame);
+                    self.orders.give(Order::Send(session.process_of(answer.to as usize), frame));
+                }
+            }
             _ if route.session > open => self.early.push((route, frame)),
             _ => {}
         }

@@ -5,7 +5,7 @@ use crate::envelope::Envelope;
 use bytemuck::{Pod, Zeroable};
 
 /// What we call our way of writing frames; another number is another program on the other side.
-const PROTOCOL: u32 = 0x4152_0001;
+const PROTOCOL: u32 = 0x4152_0002;
 
 /// Where the route begins in a frame.
 const AT: usize = size_of::<Envelope>();
@@ -20,6 +20,10 @@ pub(super) enum What {
     Abort,
     /// A rank will send nothing more.
     Finish,
+    /// For whom does a rank wait?
+    Question,
+    /// For this one, or for nobody.
+    Answer,
 }
 
 /// From whom, to whom, in which conversation.
@@ -34,7 +38,7 @@ pub(super) struct Route {
     pub from: u32,
     /// The rank that is to get it.
     pub to: u32,
-    /// The number of its tag; of an abort, the exit code.
+    /// The number of its tag; of an abort, the exit code; of an answer, the rank that is awaited, from 1 on.
     pub tag: u32,
     /// The length of the payload: the wire carries whole lines.
     bytes: u64,
@@ -57,7 +61,7 @@ impl Route {
     /// another program than this one.
     pub fn read(frame: &mut Frame) -> Option<Self> {
         let route: Self = *bytemuck::from_bytes(&frame.wire()[AT..][..size_of::<Self>()]);
-        let known = route.protocol == PROTOCOL && route.what <= What::Finish as u32;
+        let known = route.protocol == PROTOCOL && route.what <= What::Answer as u32;
         let whole = frame.len() as u64 == route.bytes.next_multiple_of(Frame::LINE as u64);
         frame.truncate(route.bytes as usize);
         (known && whole).then_some(route)
@@ -76,7 +80,9 @@ impl Route {
         match self.what {
             0 => What::Message,
             1 => What::Abort,
-            _ => What::Finish,
+            2 => What::Finish,
+            3 => What::Question,
+            _ => What::Answer,
         }
     }
 }

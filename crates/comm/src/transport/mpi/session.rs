@@ -11,6 +11,9 @@ use std::time::{Duration, Instant};
 /// How long the ranks of other processes get to end in order after a failure.
 const GRACE: Duration = Duration::from_secs(3);
 
+/// For whom a rank waits, if for anyone.
+type Answer = Option<usize>;
+
 /// What the ranks of this process share, and the owner with them.
 pub(super) struct Session {
     /// Its number, the same on all processes.
@@ -22,6 +25,9 @@ pub(super) struct Session {
     mailboxes: Vec<Mailbox>,
     aborted: OnceLock<Abort>,
     finished: Mutex<Vec<bool>>,
+    /// What ranks of other processes said when they were asked for whom they wait.
+    answers: Mutex<Vec<Option<Answer>>>,
+    answered: Condvar,
     news: Condvar,
 }
 
@@ -38,6 +44,8 @@ impl Session {
             local,
             aborted: OnceLock::new(),
             finished: Mutex::new(vec![false; ranks]),
+            answers: Mutex::new(vec![None; ranks]),
+            answered: Condvar::new(),
             news: Condvar::new(),
         }
     }
@@ -82,8 +90,8 @@ impl Session {
         self.news.notify_all();
     }
 
-    /// Takes in what another process sent.
-    pub fn take_in(&self, route: Route, frame: Frame) {
+    /// Takes in what another process sent. Returns the answer that goes back, if it was a question.
+    pub fn take_in(&self, route: Route, frame: Frame) -> Option<Route> {
         let (from, to) = (route.from as usize, route.to as usize);
         match (route.what(), self.mailbox(to), Tag::from_code(route.tag)) {
             (What::Message, Some(mailbox), Some(tag)) => mailbox.deliver(from, tag, frame),
@@ -96,6 +104,33 @@ impl Session {
                 self.abort(Abort { rank: from, message, code: route.tag as u8 });
             }
             (What::Finish, ..) => self.finish(from),
+            (What::Question, mailbox, _) => {
+                let awaited = mailbox.and_then(Mailbox::awaits).map_or(0, |rank| rank as u32 + 1);
+                return Some(Route::new(What::Answer, self.number, [to, from], awaited));
+            }
+            (What::Answer, ..) => self.take_answer(from, (route.tag as usize).checked_sub(1)),
+        }
+        None
+    }
+
+    fn take_answer(&self, rank: usize, answer: Answer) {
+        if let Some(place) = lock(&self.answers).get_mut(rank) {
+            *place = Some(answer);
+        }
+        self.answered.notify_all();
+    }
+
+    /// What `rank` says for whom it waits; none when it has not answered by `deadline` or the session ends.
+    pub fn answer(&self, rank: usize, deadline: Instant) -> Answer {
+        let mut answers = lock(&self.answers);
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() || self.aborted.get().is_some() || answers[rank].is_some() {
+                return answers[rank].take().flatten();
+            }
+            // An abort may come at any time and ends the wait.
+            let left = left.min(GRACE / 30);
+            (answers, _) = self.answered.wait_timeout(answers, left).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
