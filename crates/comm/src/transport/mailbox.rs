@@ -66,6 +66,11 @@ impl Mailbox {
         }
     }
 
+    /// The oldest frame with this sender and tag, if it is there, or why there will be none.
+    pub fn find(&self, from: usize, tag: Tag) -> Option<Result<Frame, Interruption>> {
+        lock(&self.state).outcome(from, tag)
+    }
+
     /// Takes the oldest frame with this sender and tag out; waits for it until `deadline`.
     pub fn take(&self, from: usize, tag: Tag, deadline: Instant) -> Result<Frame, Interruption> {
         let wait = Wait::new(Some(from), tag, deadline);

@@ -105,17 +105,17 @@ impl Transport for Mpi {
     }
 
     fn receive(&self, from: usize, tag: Tag, deadline: Instant) -> Result<Frame, Interruption> {
-        match self.session.mailbox(self.rank) {
-            Some(mailbox) => mailbox.take(from, tag, deadline),
-            None => Err(Interruption::Finished),
-        }
+        let Some(mailbox) = self.session.mailbox(self.rank) else { return Err(Interruption::Finished) };
+        mailbox.find(from, tag).unwrap_or_else(|| {
+            let _attention = self.owner.attend();
+            mailbox.take(from, tag, deadline)
+        })
     }
 
     fn receive_any(&self, tag: Tag, deadline: Instant) -> Result<(usize, Frame), Interruption> {
-        match self.session.mailbox(self.rank) {
-            Some(mailbox) => mailbox.take_any(tag, deadline),
-            None => Err(Interruption::Finished),
-        }
+        let Some(mailbox) = self.session.mailbox(self.rank) else { return Err(Interruption::Finished) };
+        let _attention = self.owner.attend();
+        mailbox.take_any(tag, deadline)
     }
 
     fn awaits(&self, rank: usize, patience: Duration) -> Option<usize> {

@@ -1,6 +1,6 @@
 //! `x W^T`, dense or sparse, alone or added onto rows that are there already.
 
-use super::{Op, Tape, Var};
+use super::{Buffer, Op, Tape, Var};
 use crate::Result;
 use crate::boundary::Boundary;
 use crate::ops::dense;
@@ -13,6 +13,15 @@ struct Linear {
     output: Var,
     /// The variable whose rows the product was added to.
     onto: Option<Var>,
+}
+
+/// The gradient of a weight that nobody waits for: it is computed while this rank waits for others.
+pub(super) struct Owed {
+    input: Var,
+    weight: ParameterId,
+    rows: usize,
+    /// The gradient of the product.
+    pub gradient: Buffer,
 }
 
 impl Tape {
@@ -35,7 +44,7 @@ impl Tape {
         input: Var,
         weight: ParameterId,
         rows: usize,
-        mut buffer: super::Buffer,
+        mut buffer: Buffer,
         onto: Option<Var>,
     ) -> Var {
         let (inputs, cols) = (self.cols(input), self.parameters.get(weight).rows);
@@ -51,10 +60,55 @@ impl Tape {
                 shape.forward(&self.pool, x, matrix, &mut buffer, onto.is_some());
             }
         }
+        self.record_linear(input, weight, rows, buffer, onto)
+    }
+
+    /// `W x` for the first `rows` rows of `input`, which was computed already.
+    pub(crate) fn linear_known(
+        &mut self,
+        input: Var,
+        weight: ParameterId,
+        rows: usize,
+        product: Buffer,
+    ) -> Var {
+        self.record_linear(input, weight, rows, product, None)
+    }
+
+    fn record_linear(
+        &mut self,
+        input: Var,
+        weight: ParameterId,
+        rows: usize,
+        buffer: Buffer,
+        onto: Option<Var>,
+    ) -> Var {
+        let cols = self.parameters.get(weight).rows;
         self.keep(input);
         let output = self.computed(rows, cols, buffer, true);
         self.record(output, Linear { input, weight, output, onto });
         output
+    }
+
+    /// Computes what was put off until now.
+    pub(crate) fn catch_up(&mut self) {
+        if let Some(Owed { input, weight, rows, gradient }) = self.owed.take() {
+            self.add_weight_gradient(input, weight, rows, &gradient);
+            self.arena.give(gradient);
+        }
+    }
+
+    fn add_weight_gradient(&mut self, input: Var, weight: ParameterId, rows: usize, gradient: &[f32]) {
+        let (inputs, outputs) = (self.cols(input), self.parameters.get(weight).rows);
+        self.with_weight_gradient(weight, |tape, weight| match tape.sparse(input) {
+            Some((x, dropout)) => {
+                let x = x.first_rows(rows, dropout);
+                sparse_grad_weight(&tape.pool, &x, gradient, outputs, weight, true);
+            }
+            None => {
+                let x = &tape.value(input)[..rows * inputs];
+                dense::Linear { rows, inputs, outputs }.grad_weight(&tape.pool, gradient, x, weight, true);
+            }
+        });
     }
 }
 
@@ -63,16 +117,6 @@ impl Op for Linear {
         let Some(gradient) = tape.take_gradient(self.output) else { return Ok(()) };
         let (rows, inputs, outputs) = (tape.rows(self.output), tape.cols(self.input), tape.cols(self.output));
         let shape = dense::Linear { rows, inputs, outputs };
-        tape.with_weight_gradient(self.weight, |tape, weight| match tape.sparse(self.input) {
-            Some((x, dropout)) => {
-                let x = x.first_rows(rows, dropout);
-                sparse_grad_weight(&tape.pool, &x, &gradient, outputs, weight, true);
-            }
-            None => {
-                let x = &tape.value(self.input)[..rows * inputs];
-                shape.grad_weight(&tape.pool, &gradient, x, weight, true);
-            }
-        });
         if tape.needs_gradient(self.input) {
             let (mut input, known) = tape.known_gradient(self.input);
             let first = rows * inputs;
@@ -83,9 +127,16 @@ impl Op for Linear {
             shape.grad_input(&tape.pool, &gradient, weight, &mut input[..first], known > 0);
             tape.put_known_gradient(self.input, input, known.max(first));
         }
-        match self.onto {
-            Some(onto) if tape.needs_gradient(onto) => tape.put_gradient(onto, gradient),
-            _ => tape.arena.give(gradient),
+        let onto = self.onto.filter(|&onto| tape.needs_gradient(onto));
+        if onto.is_none() && tape.will_wait() {
+            let Self { input, weight, .. } = *self;
+            tape.owed = Some(Owed { input, weight, rows, gradient });
+            return Ok(());
+        }
+        tape.add_weight_gradient(self.input, self.weight, rows, &gradient);
+        match onto {
+            Some(onto) => tape.put_gradient(onto, gradient),
+            None => tape.arena.give(gradient),
         }
         Ok(())
     }

@@ -28,6 +28,7 @@ mod link_loss;
 pub use buffer::{Arena, Buffer, Input, Matrix, SparseMatrix, Values};
 pub use dropout::DropoutRows;
 pub use epilogue::Activation;
+use linear::Owed;
 pub use link_loss::LinkLoss;
 pub use loss::{Goal, Wanted};
 pub use norm::NormWeights;
@@ -49,6 +50,11 @@ pub struct Var(usize);
 pub trait Op: Any + Send {
     /// Reads the gradient of the output, adds to the gradients of the inputs.
     fn backward(&mut self, tape: &mut Tape, boundary: &mut dyn Boundary) -> Result<()>;
+
+    /// Whether its backward pass waits for other ranks, and calls [`Tape::catch_up`] before it does.
+    fn waits(&self) -> bool {
+        false
+    }
 }
 
 enum Value {
@@ -106,6 +112,8 @@ pub struct Tape {
     recorded: usize,
     /// Lists that a step leaves behind which was made while another was [set aside](Self::set_aside).
     spare: (Vec<Slot>, Vec<Record>),
+    /// The gradient of a weight that is still to be computed.
+    owed: Option<Owed>,
 }
 
 /// The values and operations of a step while its tape serves another one: a stretch of edges, computed apart.
@@ -157,6 +165,7 @@ impl Tape {
             records: Vec::new(),
             recorded: 0,
             spare: Default::default(),
+            owed: None,
         }
     }
 
@@ -206,6 +215,9 @@ impl Tape {
             if let Some(gradient) = slot.gradient {
                 self.arena.give(gradient.sum);
             }
+        }
+        if let Some(owed) = self.owed.take() {
+            self.arena.give(owed.gradient);
         }
         self.recorded = 0;
     }
@@ -386,12 +398,23 @@ impl Tape {
             self.recorded -= 1;
             let output = self.records[self.recorded].output;
             let Some(mut op) = self.records[self.recorded].op.take() else { continue };
+            let owes = self.owed.is_some();
             let outcome = op.backward(self, boundary);
             self.records[self.recorded].op = Some(op);
             outcome?;
+            // What is owed reads a value that may be released now.
+            if owes {
+                self.catch_up();
+            }
             self.release(output);
         }
         Ok(())
+    }
+
+    /// Whether the operation that comes next in a backward pass will wait for other ranks.
+    fn will_wait(&self) -> bool {
+        let next = self.recorded.checked_sub(1).and_then(|next| self.records[next].op.as_deref());
+        next.is_some_and(Op::waits)
     }
 
     fn release(&mut self, var: Var) {

@@ -2,7 +2,8 @@
 //!
 //! Forward: rows leave for the ranks that read them, interior targets are computed meanwhile, then the halo
 //! arrives and the border follows. Backward is the exact adjoint: gradients of halo rows are computed first and
-//! leave, gradients of local rows are computed meanwhile, then what others computed for our rows is added.
+//! leave, gradients of local rows are computed meanwhile (and those of weights that were put off, see `tape/linear.rs`), then
+//! what others computed for our rows is added.
 //!
 //! Where edges of a target are on several ranks, each sums up its own; the target's master adds the sums, then scales them
 //! and adds the target's own row. Sums that need no halo leave before everything else.
@@ -63,6 +64,63 @@ pub(super) fn gather_and_transform(view: &mut View<'_>, verb: Verb, rows: Var, w
     }
     tape.arena.give(sums);
     tape.computed(targets, outputs, product, false)
+}
+
+/// `W agg(rows)` where rows cross: while those of other parts are under way, the products of all targets are made, and
+/// afterwards once more those of the border, whose sums were not known.
+pub(super) fn gather_while_transforming(
+    view: &mut View<'_>,
+    verb: Verb,
+    rows: Var,
+    weight: ParameterId,
+) -> Result<Var> {
+    let layout = Arc::clone(view.layout);
+    let (block, crossing, sources) = (&layout.block, view.crossing(rows), view.sources(rows)?);
+    let tape = &mut *view.tape;
+    let (width, outputs) = (crossing.width, tape.parameters.get(weight).rows);
+    let mut sums = tape.arena.take(block.targets * width);
+    let mut product = tape.arena.take(block.targets * outputs);
+    let mut halo = tape.arena.take(block.halo * width);
+    let border = &block.border;
+    let mut border_sums = tape.arena.take(border.len() * width);
+    let mut border_product = tape.arena.take(border.len() * outputs);
+    let (graph, local) = (forward(&layout, verb, true), tape.value(sources.read));
+    let transform = |sums: &[f32], product: &mut [f32]| {
+        let shape = dense::Linear { rows: sums.len() / width, inputs: width, outputs };
+        shape.forward(&tape.pool, sums, &tape.parameters.get(weight).value, product, false);
+    };
+    cross(view.boundary, &layout, crossing, local, &mut halo, |targets, halo| {
+        let rows = Rows::with_halo(local, halo.unwrap_or_default(), width);
+        kernel(&tape.pool, &graph, rows, targets, &mut sums, false);
+        if halo.is_none() {
+            transform(&sums, &mut product);
+        } else {
+            copy_rows(border.iter().map(|&at| at as usize).zip(0..), width, &sums, &mut border_sums);
+            transform(&border_sums, &mut border_product);
+            copy_rows(
+                (0..).zip(border.iter().map(|&at| at as usize)),
+                outputs,
+                &border_product,
+                &mut product,
+            );
+        }
+    })?;
+    for buffer in [halo, border_sums, border_product] {
+        tape.arena.give(buffer);
+    }
+    let (targets, needs_gradient) = (block.targets, tape.needs_gradient(rows));
+    let output = tape.computed(targets, width, sums, needs_gradient);
+    tape.record(output, Gathered { verb, layout, crossing, sources, output });
+    let transformed = tape.linear_known(output, weight, targets, product);
+    tape.forget(output);
+    Ok(transformed)
+}
+
+/// Copies rows from their places in `from` to those in `to`.
+fn copy_rows(places: impl Iterator<Item = (usize, usize)>, width: usize, from: &[f32], to: &mut [f32]) {
+    for (source, target) in places {
+        to[target * width..][..width].copy_from_slice(&from[source * width..][..width]);
+    }
 }
 
 /// Aggregates static features for all rows of this rank.
@@ -226,6 +284,7 @@ impl Op for Gathered {
                 add_scaled_rows(&tape.pool, self.layout.own_weights(), &gradient, width, &mut rows);
             }
             if crosses {
+                tape.catch_up();
                 boundary.arrive_back(self.crossing, &self.layout, &mut rows)?;
             }
             tape.put_gradient(self.sources.rows, rows);
@@ -234,6 +293,10 @@ impl Op for Gathered {
         tape.arena.give(gradient);
         scaled.into_iter().for_each(|buffer| tape.arena.give(buffer));
         Ok(())
+    }
+
+    fn waits(&self) -> bool {
+        self.layout.crosses()
     }
 }
 
@@ -267,6 +330,7 @@ impl Gathered {
             boundary.depart_back(self.crossing, layout, &halo)?;
         }
         let mut rows = add_to_gradient(tape, self.sources.rows, &near, upstream, block.local);
+        tape.catch_up();
         let remote = hear_masters(tape, boundary, layout, relay)?;
         let upstream = Rows::local(&remote, width);
         if reads_halo {

@@ -1,7 +1,9 @@
 //! The thread that owns MPI: it starts what ranks want sent, takes in what arrives, and is the last to leave.
 //!
 //! The library makes progress only while it is called, so the owner keeps calling: without a pause while something
-//! moves, then at intervals that grow with the silence. An order from a rank wakes it at once.
+//! moves, then at intervals that grow with the silence, and seldom while no rank of this process waits for anything: every
+//! look takes the processor from a rank that computes. An order from a rank wakes it at once, and so does one that comes to
+//! wait.
 
 use super::library::{Flight, Library};
 use super::route::Route;
@@ -9,7 +11,7 @@ use super::session::Session;
 use crate::transport::Abort;
 use crate::{Error, Frame, Pool, Result, lock};
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -22,6 +24,8 @@ const REST: Duration = Duration::from_micros(100);
 /// an owner that finds nothing, and the first message after a long silence can wait for most of a millisecond.
 const LOOKS: u32 = 32;
 const DOUBLINGS: u32 = 3;
+/// The rest while nobody waits and nothing is on its way out: what arrives meanwhile fits into the buffers of the sockets.
+const LONG_REST: Duration = Duration::from_millis(2);
 /// How long a process that ends waits for its last messages and for the others.
 const FAREWELL: Duration = Duration::from_secs(5);
 
@@ -44,6 +48,8 @@ pub(super) struct Owner {
 struct Orders {
     queue: Mutex<VecDeque<Order>>,
     news: Condvar,
+    /// How many threads of this process wait for a frame.
+    waiting: AtomicUsize,
     /// Some process may never answer again: do not wait for all.
     distrust: AtomicBool,
     left: Mutex<bool>,
@@ -65,6 +71,7 @@ fn start() -> Result<Owner> {
     let orders = Arc::new(Orders {
         queue: Mutex::default(),
         news: Condvar::new(),
+        waiting: AtomicUsize::new(0),
         distrust: AtomicBool::new(false),
         left: Mutex::new(false),
         leaving: Condvar::new(),
@@ -121,13 +128,36 @@ impl Owner {
         self.orders.give(Order::Send(process, frame));
     }
 
+    /// Looks often for as long as what this returns lives.
+    pub fn attend(&self) -> Attention<'_> {
+        self.orders.expect();
+        Attention(&self.orders)
+    }
+
     /// From now on no process is waited for.
     pub fn distrust(&self) {
         self.orders.distrust.store(true, Ordering::Relaxed);
     }
 }
 
+/// The owner's, while someone waits for a frame.
+pub(super) struct Attention<'a>(&'a Orders);
+
+impl Drop for Attention<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl Orders {
+    fn expect(&self) {
+        // Under the lock, so that an owner that is about to rest notices.
+        let queue = lock(&self.queue);
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        drop(queue);
+        self.news.notify_one();
+    }
+
     fn give(&self, order: Order) {
         lock(&self.queue).push_back(order);
         self.news.notify_one();
@@ -172,7 +202,7 @@ impl Loop {
                     break flushed && !self.orders.distrust.load(Ordering::Relaxed);
                 }
             }
-            self.rest(idle);
+            idle = self.rest(idle);
         };
         if orderly {
             self.library.finalize();
@@ -265,15 +295,20 @@ impl Loop {
         }
     }
 
-    fn rest(&self, idle: u32) {
+    /// Rests after so many looks at which nothing moved; how many count from now on.
+    fn rest(&self, idle: u32) -> u32 {
         if idle < PATIENCE {
             thread::yield_now();
-            return;
+            return idle;
         }
         let queue = lock(&self.orders.queue);
-        if queue.is_empty() {
-            let rest = REST * (1 << (idle / LOOKS).min(DOUBLINGS));
-            drop(self.orders.news.wait_timeout(queue, rest));
+        if !queue.is_empty() {
+            return idle;
         }
+        let awaited = self.orders.waiting.load(Ordering::Relaxed) > 0 || !self.outgoing.is_empty();
+        let rest = if awaited { REST * (1 << (idle / LOOKS).min(DOUBLINGS)) } else { LONG_REST };
+        drop(self.orders.news.wait_timeout(queue, rest));
+        // The silence in which someone waits begins when someone does.
+        if awaited { idle } else { PATIENCE }
     }
 }
