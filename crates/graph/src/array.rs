@@ -90,6 +90,12 @@ impl<T: Pod> Default for Array<T> {
     }
 }
 
+impl<T: Pod + PartialEq> PartialEq for Array<T> {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
 impl<T: Pod> From<Vec<T>> for Array<T> {
     fn from(items: Vec<T>) -> Self {
         Self::Owned(Arc::new(items))

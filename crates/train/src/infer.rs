@@ -1,15 +1,19 @@
 //! Predictions and scores of a trained model, exact, in the user's ids and order: of nodes, or of links.
+//!
+//! Where parts take turns in training they do so here ([`evaluate_turns`](crate::evaluate_turns)).
 
 use crate::checkpoint::{Checkpoint, Slot};
 use crate::evaluate_links::{OwnRows, in_part_order, score_pairs};
-use crate::event::Evaluation;
+use crate::event::{Evaluation, MemoryNeed};
 use crate::ops::Pool;
+use crate::residency::Turns;
 use crate::run::Task;
 use crate::strategy::{self, Behavior};
 use crate::trainer::{Run, threads};
 use crate::worker::Worker;
-use crate::{Error, Result, evaluate};
+use crate::{Error, Result, evaluate, infer_turns, memory};
 use archipelago_comm::{Comm, Kind};
+use archipelago_graph::array::Array;
 use archipelago_graph::links::Pair;
 use bytemuck::Pod;
 use std::path::Path;
@@ -21,34 +25,65 @@ pub struct Predictions {
     pub nodes: usize,
     /// Scores per node: classes or labels; 0 where links are predicted.
     pub classes: usize,
-    /// Row-major `[nodes, classes]`.
-    pub scores: Vec<f32>,
+    /// Row-major `[nodes, classes]`. In memory, or, where parts take turns, in a nameless file that is read in place.
+    pub scores: Array<f32>,
     /// Width and rows of what the last layer read, where asked for; where links are predicted, always the rows that
     /// their scores are made of.
-    pub embeddings: Option<(usize, Vec<f32>)>,
+    pub embeddings: Option<(usize, Array<f32>)>,
+}
+
+/// What a trained model is run for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// Scores of splits.
+    Evaluate,
+    /// What it says of every node.
+    Infer {
+        /// With what the last layer read.
+        embeddings: bool,
+    },
 }
 
 impl Run<'_> {
     /// Scores of all splits with the weights of a checkpoint.
     pub fn evaluate(&self, checkpoint: &Checkpoint) -> Result<Evaluation> {
-        // Where parts took turns in training they do so here.
-        let behavior = strategy::find(&self.config.strategy.name)?.behavior;
-        let ranks = behavior.ranks(&self.config, self.store.parts());
+        let (behavior, turns) = self.turns()?;
         let behavior = Behavior { global_batch: false, ..behavior };
-        let mut found = self.launch_ranks(ranks, |comm| {
+        let mut found = self.launch_ranks(turns.ranks(), |comm| {
             let mut worker = self.restored(comm, checkpoint, behavior)?;
             evaluate::evaluate(&mut worker, checkpoint.state.epoch)
         })?;
         Ok(found.swap_remove(0))
     }
 
-    /// Predictions for all nodes with the weights of a checkpoint; `None` in all processes but the first.
+    /// Predictions for all nodes with the weights of a checkpoint; `None` in all processes but the first. Where parts
+    /// take turns they are those of all parts at once but for rounding: a sum over neighbours has another order.
     pub fn infer(&self, checkpoint: &Checkpoint, embeddings: bool) -> Result<Option<Predictions>> {
-        let mut found = self.launch(|comm| {
-            let mut worker = self.restored(comm, checkpoint, Behavior::OWN)?;
-            predict(&mut worker, embeddings)
+        let (behavior, turns) = self.turns()?;
+        let mut found = self.launch_ranks(turns.ranks(), |comm| match turns.rotate() {
+            true => {
+                let mut worker = self.restored(comm, checkpoint, behavior)?;
+                infer_turns::predict(&mut worker, embeddings, &self.scratch())
+            }
+            false => predict(&mut self.restored(comm, checkpoint, Behavior::OWN)?, embeddings),
         })?;
         Ok(found.swap_remove(0))
+    }
+
+    /// Where parts take turns: how, and the memory that the first process will need for this; no other needs more.
+    pub fn need_in_turns(&self, purpose: Purpose) -> Result<Option<(Turns, MemoryNeed)>> {
+        let (_, turns) = self.turns()?;
+        if !turns.rotate() {
+            return Ok(None);
+        }
+        let (manifest, processes) = (self.store.manifest(), self.job.processes());
+        Ok(Some((turns, memory::in_turns(&self.config, manifest, turns, processes, purpose)?)))
+    }
+
+    /// How ranks behave in training, and the turns that parts take on them: where they did in training they do here.
+    fn turns(&self) -> Result<(Behavior, Turns)> {
+        let (behavior, parts) = (strategy::find(&self.config.strategy.name)?.behavior, self.store.parts());
+        Ok((behavior, Turns::new(parts as usize, behavior.ranks(&self.config, parts))))
     }
 
     /// The decoder's score of each of `pairs`, in their order, with the weights of a checkpoint; `None` in all processes
@@ -123,14 +158,14 @@ fn predict(worker: &mut Worker, embeddings: bool) -> Result<Option<Predictions>>
     let (count, width) = (nodes.iter().map(Vec::len).sum(), worker.tape.cols(outcome.output));
     let output = in_user_order(&nodes, &scores, width);
     if worker.links.is_some() {
-        let embeddings = Some((width, output));
+        let embeddings = Some((width, output.into()));
         return Ok(Some(Predictions { nodes: count, embeddings, ..Predictions::default() }));
     }
     Ok(Some(Predictions {
         nodes: count,
         classes: width,
-        scores: output,
-        embeddings: hidden.map(|(width, rows)| (width, in_user_order(&nodes, &rows, width))),
+        scores: output.into(),
+        embeddings: hidden.map(|(width, rows)| (width, in_user_order(&nodes, &rows, width).into())),
     }))
 }
 

@@ -6,6 +6,8 @@
 
 mod islands;
 
+pub use islands::in_turns;
+
 use crate::Result;
 use crate::boundary::Order;
 use crate::cost::held::{self, MPI, PROGRAM, Rows, Widths};

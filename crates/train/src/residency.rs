@@ -24,6 +24,11 @@ impl Turns {
         self.parts
     }
 
+    /// How many ranks there are.
+    pub fn ranks(&self) -> usize {
+        self.ranks
+    }
+
     /// Phases of an epoch: 1 where all parts are resident.
     pub fn phases(&self) -> usize {
         self.parts.div_ceil(self.ranks).max(1)

@@ -4,11 +4,14 @@
 
 use crate::Result;
 use archipelago_graph::Error;
+use archipelago_graph::array::Array;
 use bytemuck::Pod;
+use memmap2::Mmap;
 use std::fs::{self, File, OpenOptions};
 use std::marker::PhantomData;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A nameless file of numbers.
@@ -27,6 +30,18 @@ pub struct Span<T> {
     offset: u64,
     len: usize,
     element: PhantomData<T>,
+}
+
+impl<T> Span<T> {
+    /// How many numbers there are.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
 }
 
 impl Scratch {
@@ -82,6 +97,18 @@ impl Scratch {
         let bytes = bytemuck::cast_slice_mut(values);
         Ok(self.file.read_exact_at(bytes, offset).map_err(Error::io("read", &self.folder))?)
     }
+
+    /// All numbers in the order in which they were put, all of one kind and nothing freed: read where they are, so that
+    /// the system may take their memory back at any time.
+    pub fn into_array<T: Pod>(self) -> Result<Array<T>> {
+        if self.end == 0 {
+            return Ok(Array::empty());
+        }
+        // SAFETY: the file has no name and this is its only handle, so nobody writes to it any more.
+        let map = unsafe { Mmap::map(&self.file) }.map_err(Error::io("map a file in", &self.folder))?;
+        let array = Array::mapped(Arc::new(map), 0, self.end as usize / size_of::<T>());
+        Ok(array.ok_or_else(|| Error::usage("numbers of several kinds in one file: a defect of archi"))?)
+    }
 }
 
 #[cfg(test)]
@@ -106,5 +133,16 @@ mod tests {
         assert_eq!(scratch.get(again).unwrap(), [9, 8]);
         assert_eq!(scratch.get(words).unwrap(), [u64::MAX, 7]);
         assert_eq!(scratch.end, end, "room that was left is used again");
+    }
+
+    #[test]
+    fn what_was_put_piece_by_piece_is_one_array() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut scratch = Scratch::new(folder.path()).unwrap();
+        scratch.put(&[1.5f32, 2.5]).unwrap();
+        scratch.put(&[] as &[f32]).unwrap();
+        scratch.put(&[3.5f32]).unwrap();
+        assert_eq!(scratch.into_array::<f32>().unwrap()[..], [1.5, 2.5, 3.5]);
+        assert!(Scratch::new(folder.path()).unwrap().into_array::<f32>().unwrap().is_empty());
     }
 }

@@ -67,6 +67,10 @@ impl Run<'_> {
         let ranks = entry.behavior.ranks(&self.config, self.store.parts());
         let mut endings = self.launch_ranks(ranks, |comm| {
             let mut worker = self.worker(comm, &pool, entry.behavior)?;
+            if worker.islands.is_some() && worker.all_targets == 0 {
+                let message = "no training node has a label: there is nothing to learn";
+                return Err(archipelago_graph::Error::usage(message).into());
+            }
             worker.operators = self.operators.clone();
             let strategy = (entry.build)(&worker)?;
             Session::new(self, worker, strategy)?.run()
@@ -129,8 +133,13 @@ impl Run<'_> {
     /// One rank of this run, for a strategy that behaves so.
     pub(crate) fn worker(&self, comm: Comm, pool: &Pool, behavior: Behavior) -> Result<Worker> {
         comm.same_everywhere(&self.terms())?;
-        let scratch = self.folder.clone().unwrap_or_else(std::env::temp_dir);
-        Worker::of_store(comm, self.store, Arc::clone(&self.config), pool.clone(), behavior, &scratch)
+        let config = Arc::clone(&self.config);
+        Worker::of_store(comm, self.store, config, pool.clone(), behavior, &self.scratch())
+    }
+
+    /// The folder for scratch files.
+    pub(crate) fn scratch(&self) -> PathBuf {
+        self.folder.clone().unwrap_or_else(std::env::temp_dir)
     }
 
     /// What all processes must have alike before they work on a run.

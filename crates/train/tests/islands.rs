@@ -9,6 +9,7 @@ use archipelago_graph::Store;
 use archipelago_graph::dataset::{Dataset, EdgeChunk, EdgeColumns, Features, MemoryEdges};
 use archipelago_graph::partition::Assignment;
 use archipelago_train::event::{BytesSent, EpochReport, Event, Observer, Summary};
+use archipelago_train::infer::Predictions;
 use archipelago_train::run::RunConfig;
 use archipelago_train::{Ending, Run, infer, strategy};
 use common::{Limit, TempStore, assert_resumes, communities, config, cut, cut_as, train};
@@ -24,6 +25,13 @@ fn store(parts: u32) -> TempStore {
 fn run_file(sets: &[&str]) -> Arc<RunConfig> {
     let common = ["model.hidden=16", "train.batch_size=64", "train.fanouts=[5,5]", "train.threads=1"];
     config(&[&common[..], sets].concat())
+}
+
+/// A few neighbours for each layer of a model of these settings.
+fn fanouts_of(model: &[&str]) -> String {
+    let layers = model.iter().find_map(|set| set.strip_prefix("model.layers="));
+    let fanouts = vec!["3"; layers.map_or(2, |layers| layers.parse().unwrap())];
+    format!("train.fanouts=[{}]", fanouts.join(","))
 }
 
 /// The settings in which islands are trained on.
@@ -99,9 +107,7 @@ fn every_model_learns_on_islands() {
     for way in WAYS {
         for model in common::MODELS.iter().filter(|model| !model.contains(&"model.norm=batch")) {
             let sets = [*way, model, &["train.epochs=2"]].concat();
-            let layers = model.iter().find_map(|set| set.strip_prefix("model.layers="));
-            let fanouts = vec!["3"; layers.map_or(2, |layers| layers.parse().unwrap())].join(",");
-            let fanouts = format!("train.fanouts=[{fanouts}]");
+            let fanouts = fanouts_of(model);
             let summary = train(&store.store, &run_file(&[&sets[..], &[&fanouts]].concat()));
             assert!(summary.train_loss.is_finite() && summary.test_score.is_some(), "{sets:?}");
         }
@@ -237,6 +243,90 @@ fn a_trained_run_is_evaluated_in_turns_as_it_was() {
     assert_eq!((found.valid, found.test), (summary.valid_score, summary.test_score));
 }
 
+/// What the weights of a run of `sets` say of every node with so many islands in memory at once; it is trained with the
+/// first number of them.
+fn inferred(store: &Store, sets: &[&str], residents: &[&str]) -> Vec<Predictions> {
+    let (folder, stop) = (tempfile::tempdir().unwrap(), AtomicBool::new(false));
+    let run = |resident: &str| Run {
+        config: run_file(&[sets, &[&format!("residency.resident={resident}")]].concat()),
+        store,
+        folder: Some(folder.path().to_path_buf()),
+        observer: &(),
+        stop: &stop,
+        resume: None,
+        job: Job::alone(),
+        operators: None,
+    };
+    run(residents[0]).train().unwrap();
+    let weights = infer::best_or_last(folder.path()).unwrap();
+    residents.iter().map(|resident| run(resident).infer(&weights, true).unwrap().unwrap()).collect()
+}
+
+/// `in_turns` is `all` but for the order of sums over neighbours.
+fn assert_inferred(in_turns: &Predictions, all: &Predictions, what: &str) {
+    assert_eq!((in_turns.nodes, in_turns.classes), (all.nodes, all.classes), "{what}");
+    let off = common::relative_difference(&in_turns.scores, &all.scores);
+    assert!(off < 1e-5, "{what}: scores differ by {off}");
+    let ((width, found), (expected_width, expected)) =
+        (in_turns.embeddings.as_ref().unwrap(), all.embeddings.as_ref().unwrap());
+    assert_eq!(width, expected_width, "{what}");
+    let off = common::relative_difference(found, expected);
+    assert!(off < 1e-5, "{what}: embeddings differ by {off}");
+}
+
+#[test]
+fn inference_in_turns_is_inference() {
+    let store = store(5);
+    for model in common::MODELS.iter().filter(|model| !model.contains(&"model.norm=batch")) {
+        let fanouts = fanouts_of(model);
+        let sets = [*model, &["strategy.name=grappa", "train.epochs=2", &fanouts]].concat();
+        let found = inferred(&store.store, &sets, &["2", "1", "4", "0"]);
+        let [two, one, four, all] = &found[..] else { panic!("one for each") };
+        assert_inferred(two, all, &format!("{model:?}"));
+        assert_eq!((one, four), (two, two), "{model:?}: the number of ranks changes nothing");
+    }
+}
+
+#[test]
+fn odd_graphs_and_parts_are_inferred_in_turns() {
+    let _limit = Limit::new();
+    for (case, mut dataset, assignment) in odd_cases() {
+        let cut = cut_as(&mut dataset, &assignment, "by hand");
+        for layers in [&["model.layers=1", "train.fanouts=[5]"][..], &["model.layers=2"]] {
+            let sets = [&["strategy.name=sdt", "train.epochs=1", SAGE], layers].concat();
+            let found = inferred(&cut.store, &sets, &["1", "2", "0"]);
+            assert_inferred(&found[0], &found[2], &format!("{case}, {layers:?}"));
+            assert_eq!(found[1], found[0], "{case}, {layers:?}");
+        }
+    }
+}
+
+#[test]
+fn parts_without_training_nodes_can_be_inferred_in_turns() {
+    let store = store(4);
+    let mut others = communities(500, 4000, 4);
+    others.splits.train.clear();
+    let others = cut(&mut others, 3, "random");
+    let (folder, stop) = (tempfile::tempdir().unwrap(), AtomicBool::new(false));
+    let mut run = Run {
+        config: run_file(&["strategy.name=sdt", "train.epochs=1", "residency.resident=2"]),
+        store: &store.store,
+        folder: Some(folder.path().to_path_buf()),
+        observer: &(),
+        stop: &stop,
+        resume: None,
+        job: Job::alone(),
+        operators: None,
+    };
+    run.train().unwrap();
+    let weights = infer::best_or_last(folder.path()).unwrap();
+    run.store = &others.store;
+    assert_eq!(run.infer(&weights, false).unwrap().unwrap().nodes, 500);
+    let scores = run.evaluate(&weights).unwrap();
+    assert!(scores.train.is_none() && scores.test.is_some(), "{scores:?}");
+    run.train().unwrap_err();
+}
+
 #[test]
 fn settings_that_a_strategy_would_not_read_are_refused_by_name() {
     let store = store(2);
@@ -347,9 +437,7 @@ fn evaluation_in_turns_is_evaluation() {
     for parts in [3, 4] {
         let store = store(parts);
         for model in common::MODELS.iter().filter(|model| !model.contains(&"model.norm=batch")) {
-            let layers = model.iter().find_map(|set| set.strip_prefix("model.layers="));
-            let fanouts = vec!["3"; layers.map_or(2, |layers| layers.parse().unwrap())].join(",");
-            let fanouts = format!("train.fanouts=[{fanouts}]");
+            let fanouts = fanouts_of(model);
             let with = |resident: &str| {
                 let sets = [*model, &["strategy.name=sdt", "train.epochs=2", &fanouts, resident]].concat();
                 observed(&store.store, &run_file(&sets)).0

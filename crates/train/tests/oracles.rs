@@ -238,7 +238,7 @@ fn predictions(store: &archipelago_graph::Store, config: &Arc<RunConfig>) -> Vec
     };
     run.train().unwrap();
     let last = Checkpoint::load(folder.path(), Slot::Last).unwrap();
-    run.infer(&last, true).unwrap().unwrap().scores
+    run.infer(&last, true).unwrap().unwrap().scores.to_vec()
 }
 
 #[test]

@@ -3,12 +3,13 @@
 use super::Outcome;
 use super::session::{Folder, Which};
 use crate::terminal::table::facts;
-use crate::terminal::units;
+use crate::terminal::{training, units};
 use crate::{interrupt, terminal};
 use archipelago_comm::Job;
 use archipelago_graph::Store;
 use archipelago_train::Run;
 use archipelago_train::event::Evaluation;
+use archipelago_train::infer::Purpose;
 use archipelago_train::run::Task;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -39,7 +40,9 @@ pub fn run(args: Args) -> Outcome {
     interrupt::exit_at_once()?;
     let trained = Trained::open(args.run, args.data, args.checkpoint)?;
     let job = Job::join()?;
-    let found = trained.run(job).evaluate(&trained.checkpoint)?;
+    let run = trained.run(job);
+    state_need(&run, Purpose::Evaluate)?;
+    let found = run.evaluate(&trained.checkpoint)?;
     if !job.leads() {
         return Ok(ExitCode::SUCCESS);
     }
@@ -49,6 +52,20 @@ pub fn run(args: Args) -> Outcome {
         terminal::print(describe(&found))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Says how parts take turns and what that will need, before they do, where they do.
+pub fn state_need(run: &Run<'_>, purpose: Purpose) -> anyhow::Result<()> {
+    if let Some((turns, need)) = run.need_in_turns(purpose)?.filter(|_| run.job.leads()) {
+        let (parts, ranks) = (turns.parts() as u64, turns.ranks() as u64);
+        terminal::say(format_args!(
+            "{}, in turn on {}; will need {}",
+            units::counted(parts, "part"),
+            units::counted(ranks, "rank"),
+            training::need(&need),
+        ));
+    }
+    Ok(())
 }
 
 /// The scores of all splits.

@@ -1,6 +1,6 @@
 //! `archi infer`: what a trained model says of every node, or of pairs of nodes, in original ids and order.
 
-use super::evaluate::Trained;
+use super::evaluate::{self, Trained};
 use super::session::Which;
 use super::{Outcome, team};
 use crate::terminal::units;
@@ -9,7 +9,7 @@ use archipelago_comm::Job;
 use archipelago_graph::links::{self, Known, Pair};
 use archipelago_graph::predictions::{self, Columns, Format, Subject, Table, Values};
 use archipelago_graph::{Error, Store};
-use archipelago_train::infer::Predictions;
+use archipelago_train::infer::{Predictions, Purpose};
 use archipelago_train::metric::argmax;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -63,7 +63,9 @@ pub fn run(args: Args) -> Outcome {
     let written = match &args.links {
         Some(file) => write_links(&trained, job, file, &args.out)?,
         None => {
-            let found = trained.run(job).infer(&trained.checkpoint, args.embeddings)?;
+            let run = trained.run(job);
+            evaluate::state_need(&run, Purpose::Infer { embeddings: args.embeddings })?;
+            let found = run.infer(&trained.checkpoint, args.embeddings)?;
             let chosen = Asked { scores: args.scores, embeddings: args.embeddings };
             found.map(|found| write_nodes(&trained, &found, chosen, format, &args.out)).transpose()?
         }
@@ -104,11 +106,9 @@ fn write_nodes(
     format: &Format,
     out: &Path,
 ) -> anyhow::Result<String> {
-    let chosen = Chosen::new(found, trained.store.manifest().labels.is_multi());
-    let mut columns = Vec::new();
-    if !trained.predicts_links() && (!format.single || !(asked.scores || asked.embeddings)) {
-        columns.push(chosen.columns());
-    }
+    let wanted = !trained.predicts_links() && (!format.single || !(asked.scores || asked.embeddings));
+    let chosen = wanted.then(|| Chosen::new(found, trained.store.manifest().labels.is_multi()));
+    let mut columns: Vec<_> = chosen.iter().map(Chosen::columns).collect();
     if asked.scores {
         let values = Values::Float(&found.scores);
         columns.push(Columns { name: "score", width: Some(found.classes), values });

@@ -3,7 +3,8 @@
 use super::units;
 use archipelago_train::boundary::Gaps;
 use archipelago_train::event::{
-    BatchFacts, EpochReport, Event, EventLog, Exchange, IslandReport, Observer, Sampling, Started, Summary,
+    BatchFacts, EpochReport, Event, EventLog, Exchange, IslandReport, MemoryNeed, Observer, Sampling,
+    Started, Summary,
 };
 use archipelago_train::metric::Metric;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -103,13 +104,6 @@ impl Shown {
 /// What will run, how batches are drawn, and the memory that it will need.
 fn announcement(facts: &Started) -> Vec<String> {
     let links = facts.task == "link";
-    let memory: Vec<String> = facts
-        .memory
-        .items
-        .iter()
-        .filter(|item| item.bytes > 0)
-        .map(|item| format!("{} {}", item.what, units::bytes(item.bytes)))
-        .collect();
     let learned = match links {
         true => units::counted(facts.train_nodes, "training link"),
         false => {
@@ -128,7 +122,7 @@ fn announcement(facts: &Started) -> Vec<String> {
             units::counted(facts.features, "feature"),
         ),
         format!(
-            "{}, {}, {}; {}; will need {} ({})",
+            "{}, {}, {}; {}; will need {}",
             units::counted(facts.parts, "part"),
             match facts.ranks {
                 ranks if ranks < facts.parts && ranks > 0 => {
@@ -138,12 +132,18 @@ fn announcement(facts: &Started) -> Vec<String> {
             },
             units::counted(facts.threads, "thread"),
             units::counted(facts.parameters, "weight"),
-            units::bytes(facts.memory.total_bytes),
-            memory.join(", "),
+            need(&facts.memory),
         ),
     ];
     lines.extend(facts.batches.as_ref().map(|batches| drawn(batches, if links { "link" } else { "node" })));
     lines
+}
+
+/// How much memory work will need, and for what.
+pub fn need(memory: &MemoryNeed) -> String {
+    let items = memory.items.iter().filter(|item| item.bytes > 0);
+    let items: Vec<_> = items.map(|item| format!("{} {}", item.what, units::bytes(item.bytes))).collect();
+    format!("{} ({})", units::bytes(memory.total_bytes), items.join(", "))
 }
 
 /// How large batches of `items` are, and what is sampled for them.

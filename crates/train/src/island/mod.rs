@@ -86,10 +86,6 @@ impl Islands {
             parts[id.index()] = Some(Arc::new(part));
         }
         comm.all_reduce_sum_u64(&mut counts, Kind::Control)?;
-        if counts.iter().sum::<u64>() == 0 {
-            let message = "no training node has a label: there is nothing to learn";
-            return Err(archipelago_graph::Error::usage(message).into());
-        }
         let deadline = std::time::Duration::from_secs(config.exchange.deadline_secs);
         let like = match &parts[comm.rank()] {
             Some(part) => Arc::clone(part),

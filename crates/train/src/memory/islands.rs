@@ -1,9 +1,15 @@
 //! How much memory islands need, said from the store's manifest before the first is made ([`Extent`]).
 
 use super::{drawn_batches, step_activations, widths};
+use crate::Result;
 use crate::cost::extent::Extent;
+use crate::cost::held::{self, MPI, PROGRAM};
+use crate::cost::net::Net;
+use crate::event::MemoryNeed;
+use crate::infer::Purpose;
 use crate::island::Reach;
-use crate::run::BatchKind;
+use crate::residency::Turns;
+use crate::run::{BatchKind, RunConfig};
 use crate::worker::Worker;
 use archipelago_graph::store::Manifest;
 use archipelago_graph::store::manifest::{FeatureKind, PartEntry};
@@ -68,6 +74,40 @@ pub(super) fn add(
     set(items, "features", get(items, "features") + extent.features());
     set(items, "batches", batches.min(beside));
     set(items, "activations", activations.max(beside - batches.min(beside)));
+}
+
+/// Memory of the first of so many processes while a trained model runs on all parts in turns: the largest part on each
+/// of its ranks, and what arrives at rank 0. Rows that wait on disk are not counted, though the system may hold some.
+pub fn in_turns(
+    config: &RunConfig,
+    manifest: &Manifest,
+    turns: Turns,
+    processes: usize,
+    purpose: Purpose,
+) -> Result<MemoryNeed> {
+    let (features, classes) = (manifest.features.width().max(1), manifest.labels.classes());
+    let dense = !matches!(manifest.features, FeatureKind::Sparse { .. });
+    let net = Net::of(config, features, classes, dense)?;
+    let (part, ranks) = (largest(manifest, Reach { parts: 1, hops: 1 }), turns.ranks() as u64);
+    let hosted = ranks.div_ceil(processes as u64);
+    let mut need = MemoryNeed::default();
+    need.add("program", PROGRAM);
+    if processes > 1 {
+        need.add("mpi", MPI);
+    }
+    need.add("graph", hosted * part.index());
+    need.add("features", hosted * part.features());
+    need.add("activations", hosted * part.beyond(&part, &net.widths));
+    need.add("weights", hosted * held::weights(net.parameters) as u64);
+    if let Purpose::Infer { embeddings } = purpose {
+        let read = if embeddings { net.widths.shape.layer(net.layers() - 1).input } else { 0 };
+        // A phase's rows and ids, as they are heard and as they are told. Later, when no part is held, every node's class,
+        // or a byte for each of its labels: the one column of the output that is not on disk.
+        let phase = 2 * ranks * (part.rows - part.guests) * (8 + 4 * (classes + read) as u64);
+        let chosen = if manifest.labels.is_multi() { classes as u64 } else { 8 };
+        need.add("predictions", phase.max(chosen * manifest.nodes));
+    }
+    Ok(need)
 }
 
 fn get(items: &[(&'static str, u64)], name: &str) -> u64 {
