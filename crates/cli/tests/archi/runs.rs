@@ -111,6 +111,52 @@ fn predictions_agree_in_all_formats_and_are_in_the_users_order() {
 }
 
 #[test]
+fn a_run_in_turns_is_evaluated_and_inferred_in_turns() {
+    let bench = Bench::new();
+    bench.communities(400);
+    bench.done("partition data --parts 4 --method random --out store");
+    for model in ["sage", "gat"] {
+        let run = format!("run-{model}");
+        bench.done(&format!(
+            "train --data store --strategy grappa --model {model} --epochs 4 --set train.fanouts=[5,5] \
+             --set residency.resident=2 --out {run}"
+        ));
+        let stated = "4 parts, in turn on 2 ranks; will need ";
+        let evaluated = bench.done(&format!("evaluate {run} --json"));
+        assert!(evaluated.stderr.starts_with(stated), "{}", evaluated.stderr);
+        let infer = format!("infer {run} --scores --embeddings --out");
+        let told = bench.done(&format!("{infer} turns.csv")).stderr;
+        assert!(told.starts_with(stated) && told.contains("predictions "), "{told}");
+        bench.done(&format!("infer {run} --out turns.npy"));
+        bench.done(&format!("infer {run} --out turns.parquet"));
+        let names = fs::read_dir(bench.path(&run)).unwrap().map(|entry| entry.unwrap().file_name());
+        let left: Vec<_> = names.filter(|name| name.to_string_lossy().starts_with(".archi-")).collect();
+        assert!(left.is_empty(), "{left:?} were left behind");
+
+        // The same weights, with all parts at once.
+        let file = bench.path(&run).join("run.toml");
+        let text = fs::read_to_string(&file).unwrap();
+        assert!(text.contains("\nresident = 2\n"), "{text}");
+        fs::write(&file, text.replace("\nresident = 2\n", "\nresident = 0\n")).unwrap();
+        let told = bench.done(&format!("{infer} all.csv")).stderr;
+        assert!(!told.contains("in turn"), "{told}");
+        let (turns, all) = (numbers(&bench, "turns.csv"), numbers(&bench, "all.csv"));
+        assert_eq!(turns.len(), 400 * (2 + 4 + 64));
+        assert_eq!(turns.len(), all.len());
+        for (found, expected) in turns.iter().zip(&all) {
+            assert!(
+                (found - expected).abs() <= 1e-4 * expected.abs().max(1.0),
+                "{found} instead of {expected}"
+            );
+        }
+        let rows = turns.chunks(2 + 4 + 64).map(|row| (row[0] as i64, row[1] as i64));
+        let rows: Vec<(i64, i64)> = rows.collect();
+        assert_eq!(parquet(&bench, "turns.parquet"), rows);
+        assert_eq!(npy(&bench, "turns.npy"), rows.iter().map(|(_, class)| *class).collect::<Vec<_>>());
+    }
+}
+
+#[test]
 fn quickstart_shows_every_step_and_can_be_taken_again() {
     let bench = Bench::new();
     let first = bench.done("quickstart --nodes 1000 --epochs 5 --out tour");
@@ -133,6 +179,12 @@ fn quickstart_shows_every_step_and_can_be_taken_again() {
 fn pair(line: &str) -> (i64, i64) {
     let mut cells = line.split(',').map(|cell| cell.parse().unwrap());
     (cells.next().unwrap(), cells.next().unwrap())
+}
+
+/// All numbers of a csv, row by row.
+fn numbers(bench: &Bench, name: &str) -> Vec<f64> {
+    let text = fs::read_to_string(bench.path(name)).unwrap();
+    text.lines().skip(1).flat_map(|line| line.split(',')).map(|cell| cell.parse().unwrap()).collect()
 }
 
 /// Node and class of every row.
