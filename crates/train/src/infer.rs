@@ -34,7 +34,7 @@ pub struct Predictions {
 
 /// What a trained model is run for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Purpose {
+pub enum Work {
     /// Scores of splits.
     Evaluate,
     /// What it says of every node.
@@ -71,13 +71,13 @@ impl Run<'_> {
     }
 
     /// Where parts take turns: how, and the memory that the first process will need for this; no other needs more.
-    pub fn need_in_turns(&self, purpose: Purpose) -> Result<Option<(Turns, MemoryNeed)>> {
+    pub fn need_in_turns(&self, work: Work) -> Result<Option<(Turns, MemoryNeed)>> {
         let (_, turns) = self.turns()?;
         if !turns.rotate() {
             return Ok(None);
         }
         let (manifest, processes) = (self.store.manifest(), self.job.processes());
-        Ok(Some((turns, memory::in_turns(&self.config, manifest, turns, processes, purpose)?)))
+        Ok(Some((turns, memory::in_turns(&self.config, manifest, turns, processes, work)?)))
     }
 
     /// How ranks behave in training, and the turns that parts take on them: where they did in training they do here.

@@ -1,6 +1,6 @@
 //! Inference where parts take turns: what a model says of every node, with one part at a time in memory.
 //!
-//! Rows of the last layer come to rank 0 phase by phase ([`last_rows`]) and wait there in a scratch file. A part's
+//! Rows of the last layer come to rank 0 phase by phase and wait there in a scratch file. A part's
 //! nodes are in ascending original id, so the user's order is a merge of as many sorted lists as there are parts: it is
 //! made a window at a time and written to a second scratch file, which is then read in place.
 //!

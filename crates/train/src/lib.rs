@@ -44,7 +44,7 @@ pub mod event;
 pub mod meter;
 pub mod trainer;
 pub mod infer;
-mod infer_turns;
+pub mod infer_turns;
 #[cfg(test)]
 mod reference;
 

@@ -6,13 +6,15 @@ mod common;
 
 use archipelago_comm::Job;
 use archipelago_graph::Store;
-use archipelago_graph::dataset::{Dataset, EdgeChunk, EdgeColumns, Features, MemoryEdges};
+use archipelago_graph::array::Array;
+use archipelago_graph::dataset::{Dataset, EdgeChunk, EdgeColumns, Features, Labels, MemoryEdges};
 use archipelago_graph::partition::Assignment;
 use archipelago_train::event::{BytesSent, EpochReport, Event, Observer, Summary};
 use archipelago_train::infer::Predictions;
 use archipelago_train::run::RunConfig;
 use archipelago_train::{Ending, Run, infer, strategy};
 use common::{Limit, TempStore, assert_resumes, communities, config, cut, cut_as, train};
+use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
@@ -74,6 +76,20 @@ fn observed(store: &Store, config: &Arc<RunConfig>) -> (Vec<EpochReport>, Summar
     };
     let Ending::Finished(summary) = run.train().unwrap() else { panic!("nobody interrupted") };
     (epochs.0.into_inner().unwrap(), *summary)
+}
+
+/// A run that leaves its checkpoints in `folder`.
+fn run_in<'a>(folder: &Path, store: &'a Store, config: Arc<RunConfig>, stop: &'a AtomicBool) -> Run<'a> {
+    Run {
+        config,
+        store,
+        folder: Some(folder.to_path_buf()),
+        observer: &(),
+        stop,
+        resume: None,
+        job: Job::alone(),
+        operators: None,
+    }
 }
 
 #[test]
@@ -227,16 +243,12 @@ fn odd_graphs_and_parts_train_on_any_number_of_ranks() {
 fn a_trained_run_is_evaluated_in_turns_as_it_was() {
     let store = store(4);
     let (folder, stop) = (tempfile::tempdir().unwrap(), AtomicBool::new(false));
-    let run = Run {
-        config: run_file(&["strategy.name=grappa", "train.epochs=3", "residency.resident=2"]),
-        store: &store.store,
-        folder: Some(folder.path().to_path_buf()),
-        observer: &(),
-        stop: &stop,
-        resume: None,
-        job: Job::alone(),
-        operators: None,
-    };
+    let run = run_in(
+        folder.path(),
+        &store.store,
+        run_file(&["strategy.name=grappa", "train.epochs=3", "residency.resident=2"]),
+        &stop,
+    );
     let Ending::Finished(summary) = run.train().unwrap() else { panic!("nobody interrupted") };
     let best = infer::best_or_last(folder.path()).unwrap();
     let found = run.evaluate(&best).unwrap();
@@ -247,23 +259,23 @@ fn a_trained_run_is_evaluated_in_turns_as_it_was() {
 /// first number of them.
 fn inferred(store: &Store, sets: &[&str], residents: &[&str]) -> Vec<Predictions> {
     let (folder, stop) = (tempfile::tempdir().unwrap(), AtomicBool::new(false));
-    let run = |resident: &str| Run {
-        config: run_file(&[sets, &[&format!("residency.resident={resident}")]].concat()),
-        store,
-        folder: Some(folder.path().to_path_buf()),
-        observer: &(),
-        stop: &stop,
-        resume: None,
-        job: Job::alone(),
-        operators: None,
+    let run = |resident: &str| {
+        run_in(
+            folder.path(),
+            store,
+            run_file(&[sets, &[&format!("residency.resident={resident}")]].concat()),
+            &stop,
+        )
     };
     run(residents[0]).train().unwrap();
     let weights = infer::best_or_last(folder.path()).unwrap();
     residents.iter().map(|resident| run(resident).infer(&weights, true).unwrap().unwrap()).collect()
 }
 
-/// `in_turns` is `all` but for the order of sums over neighbours.
+/// `in_turns`, whose rows are on disk, is `all` but for the order of sums over neighbours.
 fn assert_inferred(in_turns: &Predictions, all: &Predictions, what: &str) {
+    let on_disk = [in_turns, all].map(|found| matches!(found.scores, Array::Mapped(_)));
+    assert_eq!(on_disk, [true, false], "{what}");
     assert_eq!((in_turns.nodes, in_turns.classes), (all.nodes, all.classes), "{what}");
     let off = common::relative_difference(&in_turns.scores, &all.scores);
     assert!(off < 1e-5, "{what}: scores differ by {off}");
@@ -302,29 +314,29 @@ fn odd_graphs_and_parts_are_inferred_in_turns() {
 }
 
 #[test]
-fn parts_without_training_nodes_can_be_inferred_in_turns() {
+fn a_graph_without_labelled_training_nodes_is_no_reason_not_to_infer_in_turns() {
     let store = store(4);
     let mut others = communities(500, 4000, 4);
-    others.splits.train.clear();
+    let Labels::Classes { classes, values } = &others.labels else { panic!("one class per node") };
+    let mut unlabelled = values.to_vec();
+    others.splits.train.iter().for_each(|&node| unlabelled[node as usize] = -1);
+    others.labels = Labels::Classes { classes: *classes, values: unlabelled.into() };
     let others = cut(&mut others, 3, "random");
     let (folder, stop) = (tempfile::tempdir().unwrap(), AtomicBool::new(false));
-    let mut run = Run {
-        config: run_file(&["strategy.name=sdt", "train.epochs=1", "residency.resident=2"]),
-        store: &store.store,
-        folder: Some(folder.path().to_path_buf()),
-        observer: &(),
-        stop: &stop,
-        resume: None,
-        job: Job::alone(),
-        operators: None,
-    };
+    let mut run = run_in(
+        folder.path(),
+        &store.store,
+        run_file(&["strategy.name=sdt", "train.epochs=1", "residency.resident=2"]),
+        &stop,
+    );
     run.train().unwrap();
     let weights = infer::best_or_last(folder.path()).unwrap();
     run.store = &others.store;
     assert_eq!(run.infer(&weights, false).unwrap().unwrap().nodes, 500);
     let scores = run.evaluate(&weights).unwrap();
     assert!(scores.train.is_none() && scores.test.is_some(), "{scores:?}");
-    run.train().unwrap_err();
+    let error = run.train().unwrap_err().to_string();
+    assert!(error.contains("no training node has a label"), "{error}");
 }
 
 #[test]

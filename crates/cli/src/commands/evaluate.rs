@@ -9,7 +9,7 @@ use archipelago_comm::Job;
 use archipelago_graph::Store;
 use archipelago_train::Run;
 use archipelago_train::event::Evaluation;
-use archipelago_train::infer::Purpose;
+use archipelago_train::infer::Work;
 use archipelago_train::run::Task;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -41,7 +41,7 @@ pub fn run(args: Args) -> Outcome {
     let trained = Trained::open(args.run, args.data, args.checkpoint)?;
     let job = Job::join()?;
     let run = trained.run(job);
-    state_need(&run, Purpose::Evaluate)?;
+    state_need(&run, Work::Evaluate)?;
     let found = run.evaluate(&trained.checkpoint)?;
     if !job.leads() {
         return Ok(ExitCode::SUCCESS);
@@ -55,8 +55,8 @@ pub fn run(args: Args) -> Outcome {
 }
 
 /// Says how parts take turns and what that will need, before they do, where they do.
-pub fn state_need(run: &Run<'_>, purpose: Purpose) -> anyhow::Result<()> {
-    if let Some((turns, need)) = run.need_in_turns(purpose)?.filter(|_| run.job.leads()) {
+pub fn state_need(run: &Run<'_>, work: Work) -> anyhow::Result<()> {
+    if let Some((turns, need)) = run.need_in_turns(work)?.filter(|_| run.job.leads()) {
         let (parts, ranks) = (turns.parts() as u64, turns.ranks() as u64);
         terminal::say(format_args!(
             "{}, in turn on {}; will need {}",

@@ -9,7 +9,7 @@ use archipelago_comm::Job;
 use archipelago_graph::links::{self, Known, Pair};
 use archipelago_graph::predictions::{self, Columns, Format, Subject, Table, Values};
 use archipelago_graph::{Error, Store};
-use archipelago_train::infer::{Predictions, Purpose};
+use archipelago_train::infer::{Predictions, Work};
 use archipelago_train::metric::argmax;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -64,7 +64,7 @@ pub fn run(args: Args) -> Outcome {
         Some(file) => write_links(&trained, job, file, &args.out)?,
         None => {
             let run = trained.run(job);
-            evaluate::state_need(&run, Purpose::Infer { embeddings: args.embeddings })?;
+            evaluate::state_need(&run, Work::Infer { embeddings: args.embeddings })?;
             let found = run.infer(&trained.checkpoint, args.embeddings)?;
             let chosen = Asked { scores: args.scores, embeddings: args.embeddings };
             found.map(|found| write_nodes(&trained, &found, chosen, format, &args.out)).transpose()?

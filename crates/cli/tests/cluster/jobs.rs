@@ -124,13 +124,19 @@ fn oracle_8_a_cluster_gives_the_bits_of_one_process() {
 #[test]
 fn a_job_evaluates_and_infers_what_one_process_does() {
     let setting = Setting::new(600);
-    setting.done(&setting.launch(2, "", &train(MODELS[0], 1, "run")));
     let scores = |line: &str| setting.done(line).stdout.split("\"secs\"").next().unwrap().to_owned();
-    assert_eq!(scores(&setting.launch(2, "", "evaluate run --json")), scores("evaluate run --json"));
-    setting.done("infer run --scores --out alone.csv");
-    setting.done(&setting.launch(4, "", "infer run --scores --out job.csv"));
     let read = |name: &str| std::fs::read_to_string(setting.bench.path(name)).unwrap();
-    assert_eq!(read("job.csv"), read("alone.csv"));
+    // Islands in turns: two in memory, so at most two processes.
+    for (run, way, processes) in [("run", MODELS[0], 4), ("turns", ISLANDS[1], 2)] {
+        setting.done(&setting.launch(2, "", &train(way, 1, run)));
+        let evaluate = format!("evaluate {run} --json");
+        assert_eq!(scores(&setting.launch(2, "", &evaluate)), scores(&evaluate), "{way}");
+        let infer = format!("infer {run} --scores --embeddings --out");
+        setting.done(&format!("{infer} alone.csv"));
+        setting.done(&setting.launch(processes, "", &format!("{infer} job.csv")));
+        assert_eq!(read("job.csv"), read("alone.csv"), "{way}");
+        std::fs::remove_file(setting.bench.path("job.csv")).unwrap();
+    }
 }
 
 #[test]

@@ -6,7 +6,7 @@ use crate::cost::extent::Extent;
 use crate::cost::held::{self, MPI, PROGRAM};
 use crate::cost::net::Net;
 use crate::event::MemoryNeed;
-use crate::infer::Purpose;
+use crate::infer::Work;
 use crate::island::Reach;
 use crate::residency::Turns;
 use crate::run::{BatchKind, RunConfig};
@@ -83,7 +83,7 @@ pub fn in_turns(
     manifest: &Manifest,
     turns: Turns,
     processes: usize,
-    purpose: Purpose,
+    work: Work,
 ) -> Result<MemoryNeed> {
     let (features, classes) = (manifest.features.width().max(1), manifest.labels.classes());
     let dense = !matches!(manifest.features, FeatureKind::Sparse { .. });
@@ -99,7 +99,7 @@ pub fn in_turns(
     need.add("features", hosted * part.features());
     need.add("activations", hosted * part.beyond(&part, &net.widths));
     need.add("weights", hosted * held::weights(net.parameters) as u64);
-    if let Purpose::Infer { embeddings } = purpose {
+    if let Work::Infer { embeddings } = work {
         let read = if embeddings { net.widths.shape.layer(net.layers() - 1).input } else { 0 };
         // A phase's rows and ids, as they are heard and as they are told. Later, when no part is held, every node's class,
         // or a byte for each of its labels: the one column of the output that is not on disk.
