@@ -3,9 +3,11 @@
 
   trials.py draw COUNT SEED WIDEST [OF]  COUNT lines of flags, drawn without repetition; layers at most WIDEST wide; OF: gcn
                                          (nodes, the default) or links
+  trials.py usual                        all lines of the grid around the settings of the GCN paper
   trials.py best FILE GRAPH COUNT SEEDS  the COUNT lines with the highest mean validation score over SEEDS, of those that have them
   trials.py show FILE                    a table of all: mean validation and test score
 """
+import itertools
 import json
 import random
 import statistics
@@ -31,6 +33,22 @@ DIALS = {
         "train.batch_size": [256, 1024, 4096],
     },
 }
+
+# What papers on GCN usually try: the settings of Kipf & Welling (16 wide, dropout 0.5 before both layers, decay 5e-4 of the first
+# layer's weights, rate 0.01) and their neighbours.
+USUAL = {
+    "model.hidden": [16, 64],
+    "model.dropout": [0.5],
+    "model.input_dropout": [0.5],
+    "train.weight_decay": ["5e-4", "1e-3"],
+    "train.weight_decay_layers": ["first", "all"],
+    "train.lr": [0.01, 0.02],
+}
+
+
+def usual():
+    choices = [[f"--set {key}={value}" for value in values] for key, values in USUAL.items()]
+    return [" ".join(line) for line in itertools.product(*choices)]
 
 
 def draw(count, seed, widest, of="gcn"):
@@ -71,7 +89,7 @@ def show(file):
 
 
 if __name__ == "__main__":
-    commands = {"draw": draw, "best": best, "show": show}
-    if len(sys.argv) < 3 or sys.argv[1] not in commands:
+    commands = {"draw": draw, "usual": usual, "best": best, "show": show}
+    if len(sys.argv) < 2 or sys.argv[1] not in commands:
         sys.exit(__doc__)
     print("\n".join(commands[sys.argv[1]](*sys.argv[2:])))

@@ -107,7 +107,8 @@ impl Adjacency {
 }
 
 impl Block {
-    /// The block whose target `i` reads `incoming.neighbors(i)` among `local` local and `halo` remote rows.
+    /// The block whose target `i` reads `incoming.neighbors(i)` among `local` local and `halo` remote rows; where there are
+    /// remote ones, lists are ascending.
     pub fn new(incoming: Adjacency, local: usize, halo: usize) -> Self {
         debug_assert!(incoming.rows() <= local);
         Self::of_mirrors(incoming, local, halo)
@@ -116,10 +117,24 @@ impl Block {
     /// The block of targets that other ranks own: none of them is a source row.
     pub fn of_mirrors(incoming: Adjacency, local: usize, halo: usize) -> Self {
         let targets = incoming.rows();
-        let reads_halo = |row: &u32| {
-            halo > 0 && incoming.neighbors(*row as usize).iter().any(|&source| source as usize >= local)
+        let reads_halo = |row: u32| {
+            let sources = incoming.neighbors(row as usize);
+            debug_assert!(halo == 0 || sources.is_sorted(), "rows of the halo are last in every list");
+            sources.last().is_some_and(|&source| source as usize >= local)
         };
-        let (border, interior) = (0..targets as u32).partition(reads_halo);
+        // As long as they may get at once: lists that grow cost more than all else here, for every layer of every batch.
+        let (mut interior, mut border) = (vec![0; targets], vec![0; if halo > 0 { targets } else { 0 }]);
+        let mut count = 0;
+        for row in 0..targets as u32 {
+            if reads_halo(row) {
+                border[count] = row;
+                count += 1;
+            } else {
+                interior[row as usize - count] = row;
+            }
+        }
+        interior.truncate(targets - count);
+        border.truncate(count);
         Self { targets, local, halo, incoming, outgoing: OnceLock::new(), interior, border }
     }
 

@@ -257,11 +257,12 @@ pub fn aggregated(worker: &Worker, index: usize, order: Order) -> (usize, usize)
         let rows = if name == "rgcn" { shape.bases } else { 1 };
         return (rows * widths(worker).head_width(index), shape.heads);
     }
-    let narrower = shape.output < shape.input;
+    let (narrower, before) =
+        (shape.output < shape.input, order.transforms_before_crossing(shape.input, shape.output));
     let width = match order {
         _ if worker.model.reads_rows() => shape.input,
         Order::Cheapest if name == "gin" => shape.input.min(shape.inner),
-        Order::Cheapest if narrower => shape.output,
+        _ if before => shape.output,
         // Both halves are kept apart.
         Order::Split if narrower => shape.input + shape.output,
         _ => shape.input,

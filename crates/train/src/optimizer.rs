@@ -11,6 +11,8 @@
 //! Cost: one pass over weights, gradient and one (sgd) or two (adam) moments.
 
 use crate::error::{Error, Result};
+use crate::ops::elementwise::sum_of_squares;
+use crate::ops::isa::kernel;
 use crate::parameters::{Parameter, Parameters};
 use crate::run::{DecayedLayers, OptimizerKind, TrainSection};
 
@@ -128,8 +130,7 @@ impl Moments {
 
 /// Norm of all gradients as one vector: a sum of squares in double precision, in sorted name order.
 pub fn gradient_norm(parameters: &Parameters) -> f64 {
-    let square = |g: &f32| f64::from(*g) * f64::from(*g);
-    parameters.iter().flat_map(|p| &p.grad).map(square).sum::<f64>().sqrt()
+    parameters.iter().map(|p| sum_of_squares(&p.grad)).sum::<f64>().sqrt()
 }
 
 /// Scales all gradients so that their norm is at most `bound`, where that is not 0; returns their norm before. What is
@@ -186,13 +187,19 @@ impl AdamStep {
 
     /// Moves numbers along their gradient; the moments are as long.
     pub fn update(&self, value: &mut [f32], grad: &[f32], first: &mut [f32], second: &mut [f32], decay: f32) {
+        adam(self, value, grad, first, second, decay);
+    }
+}
+
+kernel! {
+    fn adam<S>(by: &AdamStep, value: &mut [f32], grad: &[f32], first: &mut [f32], second: &mut [f32], decay: f32) {
         let (b1, b2) = (B1 as f32, B2 as f32);
         for (((p, g), m), v) in value.iter_mut().zip(grad).zip(first).zip(second) {
             let g = *g + decay * *p;
-            *m = b1 * *m + self.first_share * g;
-            *v = b2 * *v + self.second_share * (g * g);
-            let direction = (*m / self.first_correction) / ((*v / self.second_correction).sqrt() + EPSILON);
-            *p -= self.lr * direction;
+            *m = b1 * *m + by.first_share * g;
+            *v = b2 * *v + by.second_share * (g * g);
+            let direction = (*m / by.first_correction) / ((*v / by.second_correction).sqrt() + EPSILON);
+            *p -= by.lr * direction;
         }
     }
 }

@@ -395,5 +395,9 @@ pub fn model_shape(config: &RunConfig, input: usize, output: usize, edges: EdgeC
         edge_width: edges.attribute_width,
         edge_kinds: edges.types as usize,
         bases: model.bases,
+        init: match model.init {
+            run::Init::Model => model::Init::Model,
+            run::Init::Fan => model::Init::Fan,
+        },
     }
 }

@@ -67,6 +67,7 @@ impl Mailbox {
     }
 
     /// The oldest frame with this sender and tag, if it is there, or why there will be none.
+    #[cfg(feature = "mpi")]
     pub fn find(&self, from: usize, tag: Tag) -> Option<Result<Frame, Interruption>> {
         lock(&self.state).outcome(from, tag)
     }

@@ -5,9 +5,9 @@
 //! Targets whose edges are on several ranks (`exchange.placement`) travel besides, between masters and mirrors.
 
 use super::ferry::Ferry;
-use super::{Boundary, Crossing, Relay, Toll};
+use super::{Boundary, Crossing, Order, Relay, Toll};
 use crate::Result;
-use crate::run::RunConfig;
+use crate::run::{BatchKind, RunConfig};
 use crate::view::Layout;
 use archipelago_comm::{Comm, Tag};
 use std::sync::Arc;
@@ -23,6 +23,7 @@ pub struct Exact {
     ferry: Ferry,
     mirrors: Ferry,
     overlap: bool,
+    order: Order,
     steps: u64,
 }
 
@@ -34,7 +35,10 @@ impl Exact {
 
     /// Exchanges as `config` says.
     pub fn of(config: &RunConfig, comm: Arc<Comm>) -> Result<Self> {
-        Self::with_codec(comm, &config.exchange.codec, config.train.seed, config.exchange.overlap)
+        let order = if config.train.batch == BatchKind::Global { Order::Cheapest } else { Order::FewTargets };
+        let exact =
+            Self::with_codec(comm, &config.exchange.codec, config.train.seed, config.exchange.overlap)?;
+        Ok(Self { order, ..exact })
     }
 
     /// Speaks in a conversation of its own from now on: that of batch `number`, which others may overtake.
@@ -45,13 +49,22 @@ impl Exact {
 
     fn with_codec(comm: Arc<Comm>, codec: &str, seed: u64, overlap: bool) -> Result<Self> {
         let mirrors = Ferry::new(Arc::clone(&comm), MIRRORS, codec, seed)?;
-        Ok(Self { ferry: Ferry::new(comm, ROWS, codec, seed)?, mirrors, overlap, steps: 0 })
+        let ferry = Ferry::new(comm, ROWS, codec, seed)?;
+        Ok(Self { ferry, mirrors, overlap, order: Order::Cheapest, steps: 0 })
     }
 }
 
 impl Boundary for Exact {
     fn overlaps(&self) -> bool {
         self.overlap
+    }
+
+    fn order(&self) -> Order {
+        self.order
+    }
+
+    fn is_far(&self) -> bool {
+        self.ferry.is_far()
     }
 
     fn begin(&mut self, _: u64, step: u64) {

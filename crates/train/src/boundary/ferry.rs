@@ -6,6 +6,7 @@
 //! so results do not depend on who sends when.
 
 use super::Crossing;
+use crate::ops::elementwise::add_rows;
 use crate::view::Layout;
 use crate::{Error, Result};
 use archipelago_comm::codec::{Codec, Rounding};
@@ -64,6 +65,12 @@ impl Ferry {
     /// Sends on the tags of another `stream` from now on.
     pub fn speak_on(&mut self, stream: Tag) {
         self.stream = stream;
+    }
+
+    /// Whether any rank is in another process.
+    pub fn is_far(&self) -> bool {
+        let process = |rank| self.comm.process_of(rank);
+        process(0) != process(self.comm.size() - 1)
     }
 
     /// Rounds as in this step from now on.
@@ -266,15 +273,6 @@ impl Ferry {
         add_rows(wanted, &decoded, width, rows);
         self.decoded = decoded;
         outcome
-    }
-}
-
-/// Adds one row of `more` to each of the `wanted` rows.
-pub(super) fn add_rows(wanted: &[u32], more: &[f32], width: usize, rows: &mut [f32]) {
-    for (gradient, &row) in more.chunks_exact(width).zip(wanted) {
-        for (sum, more) in rows[row as usize * width..][..width].iter_mut().zip(gradient) {
-            *sum += more;
-        }
     }
 }
 

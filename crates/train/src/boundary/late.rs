@@ -6,9 +6,10 @@
 //!
 //! Memory: per layer the halo rows, and the gradients of the rows that others read.
 
-use super::ferry::{Ferry, add_rows, halo_by_owner, wanted_by_reader};
+use super::ferry::{Ferry, halo_by_owner, wanted_by_reader};
 use super::{Boundary, Crossing, Half, Memory, Toll};
 use crate::Result;
+use crate::ops::elementwise::add_rows;
 use crate::run::RunConfig;
 use crate::view::Layout;
 use archipelago_comm::{Comm, Tag};

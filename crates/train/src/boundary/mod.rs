@@ -78,11 +78,25 @@ pub enum Half {
 pub enum Order {
     /// As costs least.
     Cheapest,
+    /// The same where a layer computes a few of the rows that it reads, as in a batch: to transform all of them is much more
+    /// work, so that rows that cross have to become much narrower by it.
+    FewTargets,
     /// Aggregates first: what is kept from step to step then does not depend on the weights of the layer itself.
     AggregateFirst,
     /// Aggregates rows of the own part first and transforms those of other parts first, where that makes them narrower:
     /// what crosses is narrow, and weights learn from most of what is kept.
     Split,
+}
+
+impl Order {
+    /// Whether rows that cross from part to part are transformed before they do.
+    pub fn transforms_before_crossing(self, input: usize, output: usize) -> bool {
+        match self {
+            Self::Cheapest => output < input,
+            Self::FewTargets => 2 * output <= input,
+            Self::AggregateFirst | Self::Split => false,
+        }
+    }
 }
 
 /// What a layer reads as the rows of its own part.
@@ -114,6 +128,11 @@ pub enum Passing {
 pub trait Boundary {
     /// Whether local work between departure and arrival saves time; if not, all rows are computed after arrival.
     fn overlaps(&self) -> bool {
+        false
+    }
+
+    /// Whether rows come from other processes, so that a rank has time while they are under way.
+    fn is_far(&self) -> bool {
         false
     }
 

@@ -23,9 +23,10 @@
 //! Memory: per layer the halo rows, and the own rows where they are read or compared.
 
 use super::exact::ROWS;
-use super::ferry::{Ferry, add_rows, halo_by_owner, wanted_by_reader};
+use super::ferry::{Ferry, halo_by_owner, wanted_by_reader};
 use super::{Boundary, Crossing, Memory, Order, Own, Passing, Toll};
 use crate::Result;
+use crate::ops::elementwise::add_rows;
 use crate::run::{Backward, Broadcast, OwnBlock, RunConfig, Staleness};
 use crate::tape::{Buffer, Matrix, Values};
 use crate::view::Layout;

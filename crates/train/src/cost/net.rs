@@ -78,8 +78,9 @@ impl Net {
             _ if self.widths.attends => self.widths.head_width(index),
             _ if self.maximum => layer.input,
             _ if index == 0 && self.sparse => inner,
-            Order::AggregateFirst => layer.input,
-            Order::Cheapest | Order::Split => layer.input.min(inner),
+            Order::Split => layer.input.min(inner),
+            _ if order.transforms_before_crossing(layer.input, inner) => inner,
+            _ => layer.input,
         }
     }
 
@@ -96,9 +97,9 @@ impl Net {
             _ if self.maximum => false,
             _ if index == 0 && self.sparse => true,
             Order::AggregateFirst | Order::Split => false,
-            Order::Cheapest if crosses => width < layer.input,
+            _ if crosses => order.transforms_before_crossing(layer.input, width),
             // As the view decides: a number summed along an edge costs as much as 16 multiplications.
-            Order::Cheapest => {
+            _ => {
                 let edge = 16.0 * edges;
                 sources * product + edge * (width as f64) < targets * product + edge * input
             }

@@ -20,6 +20,25 @@ pub enum Start {
     Fan(usize),
 }
 
+/// Whose way to draw weights a model follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Init {
+    /// Its own.
+    Model,
+    /// That of PyTorch's `Linear` for all matrices: SAGE starts smaller then, as in PyTorch Geometric.
+    Fan,
+}
+
+impl Init {
+    /// How a weight of so many columns is drawn that its layer wants drawn as `own`.
+    pub(super) fn start(self, own: Start, cols: usize) -> Start {
+        match (self, own) {
+            (Self::Fan, Start::Glorot | Start::GlorotOf(_) | Start::GlorotRelu) => Start::Fan(cols),
+            _ => own,
+        }
+    }
+}
+
 impl Start {
     /// Fills `parameter` for a run with this `seed`.
     pub fn draw(self, parameter: &mut Parameter, seed: u64) {
@@ -40,7 +59,23 @@ impl Start {
 
 #[cfg(test)]
 mod tests {
+    use super::super::{MODELS, Model, ModelShape, tests::shape};
     use super::*;
+
+    #[test]
+    fn with_fan_every_matrix_is_within_one_over_the_root_of_its_inputs_and_the_rest_as_the_model_says() {
+        for entry in MODELS {
+            let shape = ModelShape { init: Init::Fan, hidden: 6, ..shape() };
+            let (_, parameters, _) = Model::build(entry, shape, 1);
+            for weight in parameters.iter().filter(|weight| weight.rows > 1) {
+                let bound = 1.0 / (weight.cols as f32).sqrt();
+                let largest = weight.value.iter().fold(0f32, |most, value| most.max(value.abs()));
+                assert!(largest <= bound && largest > bound / 2.0, "{} {}", entry.name, weight.name);
+            }
+            let biases = parameters.iter().filter(|weight| weight.name.ends_with(".bias"));
+            assert!(entry.name == "gin" || biases.flat_map(|bias| &bias.value).all(|&value| value == 0.0));
+        }
+    }
 
     #[test]
     fn draws_fill_their_bounds_and_differ_by_name_and_seed() {

@@ -15,7 +15,7 @@ mod rgcn;
 mod init;
 mod stack;
 
-pub use init::Start;
+pub use init::{Init, Start};
 pub use stack::{Model, ModelShape, Norm, Outcome, Pass};
 pub use tgar::{Layer, Message, Nodes, Sent, Sum};
 
@@ -88,6 +88,11 @@ impl Weight {
         let mut parameter = Parameter::zeros(name, self.rows, self.cols);
         self.start.draw(&mut parameter, seed);
         parameter
+    }
+
+    /// The same weight, drawn as `init` wants it.
+    fn started(self, init: Init) -> Self {
+        Self { start: init.start(self.start, self.cols), ..self }
     }
 }
 
@@ -213,6 +218,7 @@ mod tests {
             edge_width: 0,
             edge_kinds: 0,
             bases: 1,
+            init: Init::Model,
         }
     }
 

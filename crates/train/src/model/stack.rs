@@ -4,7 +4,7 @@
 //! bias is added. A layer under batch norm has no bias of its own.
 
 use super::tgar::Wired;
-use super::{Aggregator, Entry, Layer, LayerShape, Reads, Start, Weight};
+use super::{Aggregator, Entry, Init, Layer, LayerShape, Reads, Start, Weight};
 use crate::Result;
 use crate::boundary::{Boundary, Half};
 use crate::parameters::{Names, Parameter, ParameterId, Parameters};
@@ -60,6 +60,8 @@ pub struct ModelShape {
     pub edge_kinds: usize,
     /// Matrices that those of all types of edges are mixed from (R-GCN).
     pub bases: usize,
+    /// How its weights are drawn at the start.
+    pub init: Init,
 }
 
 impl ModelShape {
@@ -146,7 +148,7 @@ impl Model {
             // Batch norm subtracts whatever a bias adds: it would only drift on rounding errors.
             let batch = normalised(&shape, index) && shape.norm == Norm::Batch;
             let own = layer.weights().into_iter().filter(|weight| !(batch && weight.name == "bias"));
-            declared.extend(own.chain(around).map(|weight| (index, weight)));
+            declared.extend(own.chain(around).map(|weight| (index, weight.started(shape.init))));
             if batch {
                 buffers.extend(running_statistics(&shape, index));
             }

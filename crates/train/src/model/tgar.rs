@@ -62,7 +62,7 @@
 //! };
 //!
 //! // It learns which of three communities a node is in, as well as any built-in layer.
-//! # use archipelago_train::model::{Model, ModelShape, Norm, Aggregator, Pass};
+//! # use archipelago_train::model::{Init, Model, ModelShape, Norm, Aggregator, Pass};
 //! # use archipelago_train::{boundary::Isolated, ops::Pool, optimizer::Optimizer, run::RunConfig};
 //! # use archipelago_train::{tape::{Activation, Goal, Input, Matrix, Tape, Values, Wanted}, view::{Layout, Routes}};
 //! # use archipelago_graph::{Block, block::Adjacency};
@@ -70,7 +70,8 @@
 //! # let nodes = 30;
 //! # let shape = ModelShape { input: 4, hidden: 8, output: 3, layers: 2, heads: 1, output_heads: 1,
 //! #     aggregator: Aggregator::Mean, activation: Activation::Relu, norm: Norm::None, dropout: 0.0, input_dropout: 0.0,
-//! #     attention_dropout: 0.0, residual: false, self_loops: false, edge_width: 0, edge_kinds: 0, bases: 1 };
+//! #     attention_dropout: 0.0, residual: false, self_loops: false, edge_width: 0, edge_kinds: 0, bases: 1,
+//! #     init: Init::Model };
 //! # let mut lists = Adjacency { offsets: vec![0], ..Adjacency::default() };
 //! # for node in 0..nodes as u32 {
 //! #     lists.neighbors.extend((1..5).map(|hop| (node + 3 * hop) % nodes as u32));

@@ -1,4 +1,4 @@
-//! Sums and multiples of whole buffers.
+//! Sums and multiples of whole buffers, or of some of their rows.
 
 use super::isa::kernel;
 use super::pool::{Pool, Shared};
@@ -40,6 +40,31 @@ pub fn zip(pool: &Pool, x: &[f32], y: &mut [f32], f: impl Fn(f32, f32) -> f32 + 
         let y = unsafe { out.part(range.start, range.len()) };
         y.iter_mut().zip(&x[range]).for_each(|(y, &x)| *y = f(x, *y));
     });
+}
+
+kernel! {
+    /// Adds one row of `more` to each of the `listed` rows of `out`.
+    pub fn add_rows<S>(listed: &[u32], more: &[f32], width: usize, out: &mut [f32]) {
+        for (more, &row) in more.chunks_exact(width).zip(listed) {
+            for (sum, more) in out[row as usize * width..][..width].iter_mut().zip(more) {
+                *sum += more;
+            }
+        }
+    }
+}
+
+kernel! {
+    /// The sum of the squares: in so many lanes, then over these in their order.
+    pub fn sum_of_squares<S>(x: &[f32]) -> f64 {
+        let mut lanes = [0.0; 16];
+        let (whole, rest) = x.as_chunks::<16>();
+        for x in whole {
+            for (sum, &x) in lanes.iter_mut().zip(x) {
+                *sum += f64::from(x) * f64::from(x);
+            }
+        }
+        rest.iter().fold(lanes.iter().sum(), |sum: f64, &x| sum + f64::from(x) * f64::from(x))
+    }
 }
 
 kernel! {

@@ -13,7 +13,7 @@ mod tests;
 
 pub use sections::{
     Activation, Aggregator, AgreeSection, Backward, BatchKind, Broadcast, Correction, DataSection,
-    DecayedLayers, EmbeddingOptimizer, ExchangeSection, Features, HistoryOf, LinkLossKind, LinkMetric,
+    DecayedLayers, EmbeddingOptimizer, ExchangeSection, Features, HistoryOf, Init, LinkLossKind, LinkMetric,
     ModelSection, Norm, OptimizerKind, OptimizerMemory, OutputSection, OwnBlock, Placement, Refresh,
     ResidencySection, ScheduleKind, Staleness, StrategySection, SweepEvery, Task, TrainSection, Updates,
 };

@@ -30,6 +30,16 @@ choice! {
 }
 
 choice! {
+    /// How weights are drawn at the start.
+    Init {
+        /// As the model's authors or their libraries do.
+        Model = "model",
+        /// Matrices within 1 / sqrt(inputs), as PyTorch's `Linear` does.
+        Fan = "fan",
+    }
+}
+
+choice! {
     /// What follows a hidden layer.
     Activation {
         /// max(z, 0).
@@ -393,6 +403,8 @@ section! {
         aggregator: Aggregator = Aggregator::Mean,
         /// Matrices that rgcn mixes those of all edge types from
         bases: usize = 4,
+        /// How weights are drawn at the start; `fan`: within 1 / sqrt(inputs), as PyTorch's Linear does
+        init: Init = Init::Model,
         /// What follows a hidden layer
         activation: Activation = Activation::Relu,
         /// Share of hidden values dropped in training

@@ -213,7 +213,10 @@ impl View<'_> {
     /// Whether sums are transformed while rows of other parts are under way: worth it where few targets wait for those.
     fn transforms_meanwhile(&self, rows: Var, input: usize, output: usize) -> bool {
         let (layout, block) = (self.layout, &self.layout.block);
-        let waits = layout.crosses() && layout.mirrors.is_none() && self.boundary.overlaps();
+        let waits = layout.crosses()
+            && layout.mirrors.is_none()
+            && self.boundary.overlaps()
+            && self.boundary.is_far();
         let plain = !self.boundary.remembers(self.layer) && !self.is_static(rows);
         let few = MOST_WAITING * block.border.len() <= block.targets;
         waits && plain && few && !self.transforms_first(rows, input, output)
@@ -251,11 +254,10 @@ impl View<'_> {
     fn transforms_first(&self, rows: Var, input: usize, output: usize) -> bool {
         let block = &self.layout.block;
         let cheaper = match (self.boundary.order(), self.layout.crosses()) {
-            (Order::AggregateFirst | Order::Split, _) => false,
-            (Order::Cheapest, true) => output < input,
-            (Order::Cheapest, false) => {
+            (Order::Cheapest | Order::FewTargets, false) => {
                 transform_costs_less(block.sources(), block.targets, block.edges(), input, output)
             }
+            (order, _) => order.transforms_before_crossing(input, output),
         };
         cheaper && !self.is_static(rows) || self.tape.sparse(rows).is_some()
     }
