@@ -443,3 +443,109 @@ fn backward(layout: &Layout, verb: Verb, own: bool) -> Gather<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::boundary::Exact;
+    use crate::ops::Pool;
+    use crate::ops::testing::numbers;
+    use crate::parameters::{Parameter, Parameters};
+    use crate::view::Routes;
+    use archipelago_comm::{Comm, Config, launch};
+    use archipelago_graph::Block;
+
+    const NODES: usize = 40;
+    const WIDTH: usize = 5;
+
+    /// An exact exchange whose other rank is said to be in another process, or not.
+    struct Away(Exact, bool);
+
+    impl Boundary for Away {
+        fn overlaps(&self) -> bool {
+            true
+        }
+        fn is_far(&self) -> bool {
+            self.1
+        }
+        fn depart(&mut self, crossing: Crossing, layout: &Layout, rows: &[f32]) -> Result<()> {
+            self.0.depart(crossing, layout, rows)
+        }
+        fn arrive(&mut self, crossing: Crossing, layout: &Layout, halo: &mut [f32]) -> Result<()> {
+            // What is not known yet must not count.
+            halo.fill(f32::NAN);
+            self.0.arrive(crossing, layout, halo)
+        }
+        fn depart_back(&mut self, crossing: Crossing, layout: &Layout, halo: &[f32]) -> Result<()> {
+            self.0.depart_back(crossing, layout, halo)
+        }
+        fn arrive_back(&mut self, crossing: Crossing, layout: &Layout, rows: &mut [f32]) -> Result<()> {
+            self.0.arrive_back(crossing, layout, rows)
+        }
+        fn sum(&mut self, values: &mut [f64]) -> Result<()> {
+            self.0.sum(values)
+        }
+    }
+
+    /// One half of a ring: every node reads the two beside it, the first and the last one of the other rank's each.
+    fn half_ring(rank: usize) -> Arc<Layout> {
+        let (last, halo) = (NODES as u32 - 1, NODES as u32);
+        let mut lists = Adjacency { offsets: vec![0], ..Adjacency::default() };
+        for node in 0..NODES as u32 {
+            let before = if node == 0 { halo + 1 } else { node - 1 };
+            let after = if node == last { halo } else { node + 1 };
+            lists.neighbors.extend([before.min(after), before.max(after)]);
+            lists.offsets.push(lists.neighbors.len() as u64);
+        }
+        let (mut send, mut receive) = (vec![vec![]; 2], vec![0; 2]);
+        (send[1 - rank], receive[1 - rank]) = (vec![0, last], 2);
+        let block = Arc::new(Block::new(lists, NODES, 2));
+        let nodes = Arc::new((0..NODES as u64 + 2).collect());
+        Arc::new(Layout::new(block, nodes, vec![2.0; NODES + 2], Routes { send, receive }))
+    }
+
+    /// What a layer computes on this rank: rows, gradients of rows, gradient of the weight.
+    fn layer(comm: Comm, verb: Verb, far: bool) -> Result<[Vec<f32>; 3]> {
+        let (rank, layout) = (comm.rank(), half_ring(comm.rank()));
+        let mut weight = Parameter::zeros("weight", WIDTH, WIDTH);
+        weight.value = numbers(7, WIDTH * WIDTH);
+        let mut tape = Tape::new(Parameters::new(vec![weight]), Parameters::new(vec![]), Pool::new(1));
+        tape.begin_step(1, 1, 1);
+        let id = tape.parameters.find("weight").unwrap();
+        let mut filled = |seed: usize| {
+            let mut buffer = tape.arena.take(NODES * WIDTH);
+            buffer.copy_from_slice(&numbers(seed as u64, NODES * WIDTH));
+            buffer
+        };
+        let (rows, gradient) = (filled(rank), filled(10 + rank));
+        let rows = tape.computed(NODES, WIDTH, rows, true);
+        let mut boundary = Away(Exact::new(Arc::new(comm), true)?, far);
+        let (half, statics, static_input) = (Half::Whole, None, None);
+        let mut view = View {
+            tape: &mut tape,
+            boundary: &mut boundary,
+            layout: &layout,
+            layer: 1,
+            half,
+            statics,
+            static_input,
+        };
+        assert_eq!(view.transforms_meanwhile(rows, WIDTH, WIDTH), far);
+        let output = view.transformed(verb, rows, id, WIDTH, WIDTH)?;
+        let computed = tape.value(output).to_vec();
+        tape.put_gradient(output, gradient);
+        tape.backward(&mut boundary)?;
+        let of_rows = tape.take_gradient(rows).unwrap().to_vec();
+        Ok([computed, of_rows, tape.parameters.get(id).grad.clone()])
+    }
+
+    #[test]
+    fn products_that_are_made_while_rows_are_under_way_are_the_same_bits() {
+        for verb in [Verb::Sum, Verb::Mean, Verb::Symmetric] {
+            let run = |far| launch(&Config::threads(2), |comm| layer(comm, verb, far)).unwrap();
+            let (near, far) = (run(false), run(true));
+            assert!(near.iter().flatten().flatten().all(|number| number.is_finite()));
+            assert_eq!(near, far, "{verb:?}");
+        }
+    }
+}
