@@ -24,8 +24,10 @@ const REST: Duration = Duration::from_micros(100);
 /// an owner that finds nothing, and the first message after a long silence can wait for most of a millisecond.
 const LOOKS: u32 = 32;
 const DOUBLINGS: u32 = 3;
-/// The rest while nobody waits and nothing is on its way out: what arrives meanwhile fits into the buffers of the sockets.
+/// The rest while nobody waits and nothing is on its way out, after so many looks at which nothing moved: what arrives
+/// meanwhile fits into the buffers of the sockets.
 const LONG_REST: Duration = Duration::from_millis(2);
+const QUIET: u32 = 16;
 /// How long a process that ends waits for its last messages and for the others.
 const FAREWELL: Duration = Duration::from_secs(5);
 
@@ -50,6 +52,8 @@ struct Orders {
     news: Condvar,
     /// How many threads of this process wait for a frame.
     waiting: AtomicUsize,
+    /// Whether the owner rests for long, so that whoever comes to wait has to wake it.
+    asleep: AtomicBool,
     /// Some process may never answer again: do not wait for all.
     distrust: AtomicBool,
     left: Mutex<bool>,
@@ -72,6 +76,7 @@ fn start() -> Result<Owner> {
         queue: Mutex::default(),
         news: Condvar::new(),
         waiting: AtomicUsize::new(0),
+        asleep: AtomicBool::new(false),
         distrust: AtomicBool::new(false),
         left: Mutex::new(false),
         leaving: Condvar::new(),
@@ -155,7 +160,9 @@ impl Orders {
         let queue = lock(&self.queue);
         self.waiting.fetch_add(1, Ordering::Relaxed);
         drop(queue);
-        self.news.notify_one();
+        if self.asleep.load(Ordering::Relaxed) {
+            self.news.notify_one();
+        }
     }
 
     fn give(&self, order: Order) {
@@ -306,9 +313,15 @@ impl Loop {
             return idle;
         }
         let awaited = self.orders.waiting.load(Ordering::Relaxed) > 0 || !self.outgoing.is_empty();
-        let rest = if awaited { REST * (1 << (idle / LOOKS).min(DOUBLINGS)) } else { LONG_REST };
-        drop(self.orders.news.wait_timeout(queue, rest));
-        // The silence in which someone waits begins when someone does.
-        if awaited { idle } else { PATIENCE }
+        if awaited || idle < QUIET {
+            let rest = REST * (1 << (idle / LOOKS).min(DOUBLINGS));
+            drop(self.orders.news.wait_timeout(queue, rest));
+            return idle;
+        }
+        self.orders.asleep.store(true, Ordering::Relaxed);
+        drop(self.orders.news.wait_timeout(queue, LONG_REST));
+        self.orders.asleep.store(false, Ordering::Relaxed);
+        // Whoever waits from now on finds an owner that looks often.
+        QUIET
     }
 }
