@@ -173,6 +173,15 @@ pub enum Labels {
 }
 
 impl Labels {
+    /// Whether `node` has a label, or, where there are several to a node, may have.
+    pub fn has(&self, node: u64) -> bool {
+        match self {
+            Self::None => false,
+            Self::Classes { values, .. } => values.get(node as usize).is_some_and(|&class| class >= 0),
+            Self::Multi { .. } => true,
+        }
+    }
+
     /// How many classes or labels there are, 0 when there is nothing to predict.
     pub fn classes(&self) -> usize {
         match self {

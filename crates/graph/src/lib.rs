@@ -14,6 +14,7 @@ pub mod marks;
 pub mod array;
 pub mod atomic;
 pub mod dataset;
+pub mod split;
 pub mod read;
 pub mod check;
 pub mod convert;

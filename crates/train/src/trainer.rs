@@ -89,7 +89,7 @@ impl Run<'_> {
             let message =
                 format!("`{}` has no labelled training nodes: there is nothing to learn", manifest.dataset);
             return Err(Error::from(archipelago_graph::Error::usage(message))
-                .with_hint("classes need labels and a `train` split, see `archi check`; edges can be predicted without: `--set train.task=link`"));
+                .with_hint("classes need labels and a `train` split, see `archi check`; `archi convert IN OUT --draw-split 60,20,20` draws one; edges can be predicted without: `--set train.task=link`"));
         }
         let entry = strategy::check(&self.config, self.store.parts())?;
         let (ranks, processes) =

@@ -24,6 +24,38 @@ fn an_edge_list_is_converted_with_what_was_assumed_said() {
 }
 
 #[test]
+fn splits_are_drawn_among_labelled_nodes() {
+    let bench = Bench::new();
+    fs::create_dir(bench.path("data")).unwrap();
+    let edges: String = (0..40).map(|node| format!("{node},{}\n", (node + 1) % 40)).collect();
+    let labels: String =
+        (0..40).map(|node| format!("{node},{}\n", ["cat", "dog", "", "cat"][node % 4])).collect();
+    fs::write(bench.path("data/edges.csv"), format!("src,dst\n{edges}")).unwrap();
+    fs::write(bench.path("data/nodes.csv"), format!("id,label\n{labels}")).unwrap();
+    let lacking = bench.archi("train --data data --out run");
+    assert!(
+        lacking.code == Some(2) && lacking.stderr.contains("--draw-split 60,20,20"),
+        "{}",
+        lacking.stderr
+    );
+
+    let drawn = bench.done("convert data graph --draw-split 60,20,20 --seed 3");
+    assert!(drawn.stderr.contains("drew train 18, valid 6, test 6"), "{}", drawn.stderr);
+    bench.done("train --data graph --epochs 2 --out run");
+    bench.done("convert data again --draw-split 60,20,20 --seed 3");
+    let train = |folder: &str| fs::read(bench.path(folder).join("train_idx.npy")).unwrap();
+    assert_eq!(train("graph"), train("again"));
+    bench.done("convert data other --draw-split 60,20,20 --seed 4");
+    assert_ne!(train("graph"), train("other"));
+
+    for wrong in ["60,20", "60,40,20", "0,50,50", "a,b,c"] {
+        let refused = bench.archi(&format!("convert data wrong --draw-split {wrong}"));
+        assert_eq!(refused.code, Some(2), "{wrong}: {}", refused.stderr);
+        assert!(refused.stderr.contains("such as `60,20,20`") && !bench.path("wrong").exists());
+    }
+}
+
+#[test]
 fn json_goes_to_stdout_and_nothing_else_does() {
     let bench = Bench::new();
     bench.communities(200);

@@ -82,13 +82,7 @@ pub(super) fn check_splits(splits: &Splits, labels: &Labels, nodes: u64, finding
 
 /// Counts the training nodes that have a label, and says what it means that there are none.
 pub(super) fn check_learnable(train: &[u64], labels: &Labels, findings: &mut Findings) -> u64 {
-    let learnable = match labels {
-        Labels::None => 0,
-        Labels::Classes { values, .. } => {
-            train.iter().filter(|&&node| values.get(node as usize).is_some_and(|&class| class >= 0)).count()
-        }
-        Labels::Multi { .. } => train.len(),
-    };
+    let learnable = train.iter().filter(|&&node| labels.has(node)).count();
     let lacking = match (labels, train) {
         (Labels::None, []) => "labels and training nodes",
         (Labels::None, _) => "labels",
@@ -98,6 +92,11 @@ pub(super) fn check_learnable(train: &[u64], labels: &Labels, findings: &mut Fin
     if learnable == 0 {
         let sentence = "`archi train` has no classes to learn; edges it can (`--set train.task=link`)";
         findings.warning(format!("without {lacking} {sentence}"));
+        if train.is_empty() && !matches!(labels, Labels::None) {
+            findings.info(
+                "`archi convert IN OUT --draw-split 60,20,20` draws splits among labelled nodes".into(),
+            );
+        }
     }
     learnable as u64
 }

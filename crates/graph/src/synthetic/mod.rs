@@ -8,7 +8,6 @@
 pub mod sbm;
 pub mod rmat;
 pub mod small;
-mod split;
 
 use crate::dataset::Dataset;
 use crate::progress::Progress;

@@ -11,12 +11,12 @@
 //!
 //! Cost: `scale / 2` hashes per edge; memory is one chunk, and 8 bytes per node that is in a split (a fifth).
 
-use super::split::{Shares, drawn};
 use super::{Entry, Request, refuse_extras};
 use crate::array::Array;
 use crate::dataset::{Dataset, EdgeChunk, EdgeColumns, EdgeStream, Features, Labels};
 use crate::progress::Progress;
 use crate::random::{Key, Purpose};
+use crate::split::{Shares, drawn};
 use crate::{Error, Result};
 use bytemuck::Pod;
 use memmap2::Mmap;

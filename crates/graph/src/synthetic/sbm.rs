@@ -16,11 +16,11 @@
 //!
 //! Cost: O(E log E) time; about 40 bytes per directed edge at the peak, 4 per feature. All in memory.
 
-use super::split::{Shares, permuted};
 use super::{Entry, Request};
 use crate::dataset::{Dataset, EdgeChunk, EdgeColumns, Features, Labels, MemoryEdges};
 use crate::progress::Progress;
 use crate::random::{Key, Purpose};
+use crate::split::{Shares, permuted};
 use crate::{Error, Result};
 use rayon::prelude::*;
 
@@ -184,7 +184,7 @@ pub fn generate(options: &SbmOptions, progress: &dyn Progress) -> Result<Dataset
         edge_columns: EdgeColumns { attribute_width: options.edge_attributes, ..EdgeColumns::default() },
         features,
         labels: labels(options, classes),
-        splits: permuted(options.nodes, options.seed, &shares),
+        splits: permuted(0..options.nodes, options.seed, &shares),
         names: None,
         notes,
     })

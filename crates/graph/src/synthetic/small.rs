@@ -1,9 +1,9 @@
 //! Small shapes for tests and demonstrations: a star, a path, uniformly random edges.
 
-use super::split::{Shares, permuted};
 use super::{Entry, Request, refuse_extras};
 use crate::dataset::{Dataset, EdgeChunk, EdgeColumns, Features, Labels, MemoryEdges, Splits};
 use crate::random::{Key, Purpose};
+use crate::split::{Shares, permuted};
 use crate::{Error, Result};
 
 /// The table line of [`uniform`].
@@ -113,7 +113,7 @@ fn from_request(request: &Request, name: &str, pairs: fn(&Request) -> Vec<(u64, 
         let draw = |node| key.with(2).below(node, request.classes as u64) as i64;
         let values: Vec<i64> = (0..request.nodes).map(draw).collect();
         dataset.labels = Labels::Classes { classes: request.classes, values: values.into() };
-        dataset.splits = permuted(request.nodes, request.seed, &Shares { train: 20, valid: 10, test: 70 });
+        dataset.splits = permuted(0..request.nodes, request.seed, &Shares { train: 20, valid: 10, test: 70 });
     }
     Ok(dataset)
 }

@@ -1,10 +1,11 @@
-//! Random splits of the nodes of a generated graph.
+//! Random splits of nodes: of a generated graph, or of one that came without.
 
 use crate::dataset::Splits;
 use crate::random::{Key, Purpose};
 
-/// Shares of the nodes that go to each split, in percent; what they leave is in none.
-pub(super) struct Shares {
+/// Shares of the nodes that go to each split, in percent, 100 together at most; what they leave is in none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shares {
     /// Training nodes.
     pub train: u64,
     /// Validation nodes.
@@ -13,11 +14,11 @@ pub(super) struct Shares {
     pub test: u64,
 }
 
-/// Exact shares of a random permutation of `0..nodes`, each sorted.
-pub(super) fn permuted(nodes: u64, seed: u64, shares: &Shares) -> Splits {
-    let mut order: Vec<u64> = (0..nodes).collect();
+/// Exact shares of a random permutation of these nodes, each sorted.
+pub fn permuted(nodes: impl Iterator<Item = u64>, seed: u64, shares: &Shares) -> Splits {
+    let mut order: Vec<u64> = nodes.collect();
     Key::new(seed, Purpose::Split).shuffle(&mut order);
-    let end = |percent: u64| (u128::from(nodes) * u128::from(percent) / 100) as usize;
+    let end = |percent: u64| (order.len() as u128 * u128::from(percent) / 100) as usize;
     let (train, valid) = (end(shares.train), end(shares.train + shares.valid));
     let sorted = |nodes: &[u64]| {
         let mut nodes = nodes.to_vec();
@@ -32,7 +33,7 @@ pub(super) fn permuted(nodes: u64, seed: u64, shares: &Shares) -> Splits {
 }
 
 /// Shares on average: each node draws its split, so no permutation of all nodes is held.
-pub(super) fn drawn(nodes: u64, seed: u64, shares: &Shares) -> Splits {
+pub(crate) fn drawn(nodes: u64, seed: u64, shares: &Shares) -> Splits {
     let key = Key::new(seed, Purpose::Split);
     let mut splits = Splits::default();
     for node in 0..nodes {
