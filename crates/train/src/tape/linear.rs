@@ -90,7 +90,7 @@ impl Tape {
     }
 
     /// Computes what was put off until now.
-    pub(crate) fn catch_up(&mut self) {
+    pub fn catch_up(&mut self) {
         if let Some(Owed { input, weight, rows, gradient }) = self.owed.take() {
             self.add_weight_gradient(input, weight, rows, &gradient);
             self.arena.give(gradient);
