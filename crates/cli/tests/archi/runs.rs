@@ -111,6 +111,23 @@ fn predictions_agree_in_all_formats_and_are_in_the_users_order() {
 }
 
 #[test]
+fn a_run_in_turns_stays_within_the_memory_that_it_stated() {
+    let bench = Bench::new();
+    bench.done("generate sbm --nodes 16000 --edges 32000 --features 1024 --classes 4 --out data");
+    bench.done("partition data --parts 16 --method random --out store");
+    let summary = bench.done(
+        "train --data store --strategy grappa --model sage --epochs 1 --set train.batch_size=256 \
+         --set train.fanouts=[2,2] --set residency.resident=1 --out run --json",
+    );
+    let summary: serde_json::Value = serde_json::from_str(&summary.stdout).unwrap();
+    let events = fs::read_to_string(bench.path("run/events.jsonl")).unwrap();
+    let started: serde_json::Value = serde_json::from_str(events.lines().next().unwrap()).unwrap();
+    let (peak, stated) = (summary["peak_rss_bytes"].as_u64(), started["memory"]["total_bytes"].as_u64());
+    // Evaluation reads all of the store, whose features alone are 65 MB, for the halos of its parts.
+    assert!(peak.unwrap() <= stated.unwrap(), "{peak:?} bytes, {stated:?} were stated");
+}
+
+#[test]
 fn a_run_in_turns_is_evaluated_and_inferred_in_turns() {
     let bench = Bench::new();
     bench.communities(400);

@@ -191,11 +191,15 @@ impl Islands {
             for &id in ids {
                 let part = match last.take() {
                     Some(part) if part.range().contains(&id) => part,
-                    _ => self.part(self.owner(GlobalId(id)))?,
+                    left => {
+                        self.leave(left);
+                        self.part(self.owner(GlobalId(id)))?
+                    }
                 };
                 tell(&part, (id - part.range().start) as usize, &mut answer)?;
                 last = Some(part);
             }
+            self.leave(last);
             told.push(answer);
         }
         Ok(self.comm.all_to_all(told, kind)?)

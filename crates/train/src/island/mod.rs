@@ -133,6 +133,13 @@ impl Islands {
         Ok(Arc::new(self.store.part(id)?))
     }
 
+    /// Gives back the pages of a part that was read for others, where parts take turns.
+    fn leave(&self, part: Option<Arc<Part>>) {
+        if let Some(part) = part.filter(|_| self.turns.phases() > 1) {
+            part.release_all();
+        }
+    }
+
     /// The part that owns a node.
     fn owner(&self, node: GlobalId) -> PartId {
         self.like.owner_of(node)
