@@ -135,7 +135,7 @@ impl Islands {
 
     /// Gives back the pages of a part that was read for others, where parts take turns.
     fn leave(&self, part: Option<Arc<Part>>) {
-        if let Some(part) = part.filter(|_| self.turns.phases() > 1) {
+        if let Some(part) = part.filter(|_| self.turns.rotate()) {
             part.release_all();
         }
     }

@@ -118,11 +118,11 @@ impl Grappa {
         phase: usize,
     ) -> Result<Trainable> {
         let turns = islands.turns;
+        read_ahead(worker, phase, |base| self.parts(base))?;
         let isle = islands.isle(wish)?;
         let mut counts: Vec<usize> =
             turns.of_phase(phase).map(|base| islands.targets[base.index()] as usize).collect();
         counts.resize(worker.comm.size(), 0);
-        read_ahead(worker, phase, |base| self.parts(base))?;
         let lasting = !turns.rotate();
         Trainable::new(worker, isle, worker.config.train.batch, counts, worker.comm.rank(), lasting)
     }

@@ -101,8 +101,8 @@ impl Sdt {
         let parts: Vec<PartId> = islands.turns.part(worker.comm.rank(), phase).into_iter().collect();
         let wish =
             Wish { parts: &parts, trained: 1, hops: self.hops, features: true, exchange: !self.landed };
-        let isle = islands.isle(wish)?;
         read_ahead(worker, phase, |part| vec![part])?;
+        let isle = islands.isle(wish)?;
         let counts = vec![isle.labelled.len()];
         let trainable = Trainable::new(worker, isle, BatchKind::Mini, counts, 0, true)?;
         Ok((trainable, started.elapsed().as_secs_f64()))
