@@ -84,7 +84,8 @@ fn main() {
     launch(&job.config(job.processes().max(2)), |comm| {
         for (name, in_one, operation) in OPERATIONS {
             for megabytes in MEGABYTES {
-                let rounds = if megabytes as f64 > link / 10.0 { 3 } else { 7 };
+                // About a second at the rate of the link: what takes milliseconds needs many to tell from noise.
+                let rounds = (link / (16.0 * megabytes as f64)).clamp(3.0, 51.0) as usize;
                 let lists = if in_one { 1 } else { comm.size() };
                 let lists = vec![vec![1.0f32; (megabytes << 18) / lists]; lists];
                 let (seconds, sent) = measure(&comm, operation, lists, rounds)?;
