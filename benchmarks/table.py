@@ -95,20 +95,26 @@ def partition(file):
 
 
 def exchange(file):
-    """One row per link, number of hosts and operation; sizes stand side by side."""
+    """One row per link, number of hosts and operation; sizes stand side by side, medians over jobs."""
     shares = {}
     for record in records(file):
         key = (record["link_mbit"], record["ranks"], record["operation"])
-        shares.setdefault(key, {})[record["megabytes"]] = record
+        shares.setdefault(key, {}).setdefault(record["megabytes"], []).append(record)
     sizes = sorted({size for found in shares.values() for size in found})
     rows = ["| link, Mbit/s | hosts | operation | " + " | ".join(f"{size} MB" for size in sizes) + " | plain TCP |",
             "|---|---|---" + "|---" * len(sizes) + "|---|"]
     for (link, ranks, operation), found in shares.items():
-        cells = [f"{100 * found[size]['share']:.0f} % ({found[size]['mbit']:.0f})" for size in sizes]
-        plain = [record["tcp_mbit"] for record in found.values() if "tcp_mbit" in record]
-        cells.append(f"{100 * plain[0] / link:.0f} % ({plain[0]:.0f})" if plain else "-")
+        cells = [median_share([record["share"] for record in found[size]]) for size in sizes]
+        plain = [record["tcp_mbit"] / link for size in sizes for record in found[size] if "tcp_mbit" in record]
+        cells.append(median_share(plain) if plain else "-")
         rows.append(f"| {link:.0f} | {ranks} | {operation} | " + " | ".join(cells) + " |")
     return rows
+
+
+def median_share(shares):
+    """In percent, with the range where there are several that differ."""
+    low, middle, high = (f"{100 * of(shares):.0f}" for of in (min, statistics.median, max))
+    return f"{middle} %" if low == high else f"{middle} % ({low}-{high})"
 
 
 def minibatch(file):
