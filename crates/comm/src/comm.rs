@@ -139,7 +139,8 @@ impl Comm {
     /// The next message with this `tag` from any rank, and which rank's it is; `None` when none came within `patience`.
     ///
     /// Waiting here is no meeting: whoever serves others cannot know when they will ask. What a rank must get to go
-    /// on it waits for with a deadline of its own, see [`deadline`](Self::deadline) and [`overdue`](Self::overdue).
+    /// on it waits for with a deadline of its own, see [`deadline`](Self::deadline), [`need`](Self::need) and
+    /// [`overdue`](Self::overdue).
     pub fn receive_any(&self, tag: Tag, patience: Duration) -> Result<Option<(usize, Frame)>> {
         let start = Instant::now();
         match self.transport.receive_any(tag, start + patience.min(self.deadline)) {
@@ -154,6 +155,12 @@ impl Comm {
     /// The longest time that this rank waits for another.
     pub fn deadline(&self) -> Duration {
         self.deadline
+    }
+
+    /// Says whose word this rank needs since when to go on, or that it needs none: whoever gives up on this rank names that
+    /// one instead.
+    pub fn need(&self, needed: Option<(usize, Instant)>) {
+        self.transport.need(needed.map(|(peer, since)| (peer, since + self.deadline / 2)));
     }
 
     /// Ends the exchange because rank `peer` did not answer with `what` since `start`.

@@ -20,6 +20,8 @@ struct State {
     arrived: Vec<VecDeque<(Tag, Frame)>>,
     /// What threads of this rank wait for, so that other arrivals do not wake them.
     awaited: Vec<Wait>,
+    /// Whose word this rank needs to go on, and from when on that has lasted for long: what a wait for any sender is for.
+    needed: Option<(usize, Instant)>,
     /// For whom a thread of this rank waited in vain.
     given_up: Option<usize>,
     /// Which senders have finished.
@@ -50,7 +52,7 @@ impl Mailbox {
         let arrived = (0..senders).map(|_| VecDeque::with_capacity(AHEAD)).collect();
         let finished = vec![false; senders];
         let awaited = Vec::with_capacity(AHEAD);
-        let state = State { arrived, awaited, given_up: None, finished, aborted: None };
+        let state = State { arrived, awaited, needed: None, given_up: None, finished, aborted: None };
         Self { state: Mutex::new(state), news: Condvar::new() }
     }
 
@@ -108,11 +110,17 @@ impl Mailbox {
         self.news.notify_all();
     }
 
+    /// Says whose word this rank needs to go on, and from when on that has lasted for long.
+    pub fn need(&self, needed: Option<(usize, Instant)>) {
+        lock(&self.state).needed = needed;
+    }
+
     /// For whom this rank has been waiting for long, or waited in vain.
     pub fn awaits(&self) -> Option<usize> {
         let (state, now) = (lock(&self.state), Instant::now());
-        let long = state.awaited.iter().filter(|wait| wait.halfway <= now);
-        long.min_by_key(|wait| wait.halfway).and_then(|wait| wait.from).or(state.given_up)
+        let waits = state.awaited.iter().filter_map(|wait| Some((wait.from?, wait.halfway)));
+        let long = waits.chain(state.needed).filter(|&(_, halfway)| halfway <= now);
+        long.min_by_key(|&(_, halfway)| halfway).map(|(from, _)| from).or(state.given_up)
     }
 
     fn wait<'a>(

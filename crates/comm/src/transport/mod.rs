@@ -42,6 +42,10 @@ pub trait Transport: Send + Sync {
     /// The oldest frame with this `tag` of any rank, and which rank's; waits for it until `deadline`.
     fn receive_any(&self, tag: Tag, deadline: Instant) -> Result<(usize, Frame), Interruption>;
 
+    /// Whose word this rank needs to go on, and from when on that has lasted for long: for those who wait for this rank,
+    /// since a wait for a frame of any rank does not say.
+    fn need(&self, needed: Option<(usize, Instant)>);
+
     /// For whom `rank` has been waiting for long, as far as can be known within `patience`. None too when it does not
     /// answer, or when the exchange has been ended.
     fn awaits(&self, rank: usize, patience: Duration) -> Option<usize>;

@@ -118,6 +118,12 @@ impl Transport for Mpi {
         mailbox.take_any(tag, deadline)
     }
 
+    fn need(&self, needed: Option<(usize, Instant)>) {
+        if let Some(mailbox) = self.session.mailbox(self.rank) {
+            mailbox.need(needed);
+        }
+    }
+
     fn awaits(&self, rank: usize, patience: Duration) -> Option<usize> {
         if let Some(mailbox) = self.session.mailbox(rank) {
             return mailbox.awaits();

@@ -61,6 +61,10 @@ impl Transport for Threads {
         self.shared.mailboxes[self.rank].take_any(tag, deadline)
     }
 
+    fn need(&self, needed: Option<(usize, Instant)>) {
+        self.shared.mailboxes[self.rank].need(needed);
+    }
+
     fn awaits(&self, rank: usize, _patience: Duration) -> Option<usize> {
         self.shared.mailboxes[rank].awaits()
     }

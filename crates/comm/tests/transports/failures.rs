@@ -280,6 +280,26 @@ fn whoever_gives_up_first_names_the_rank_at_the_end_of_the_chain() {
 }
 
 #[test]
+fn whoever_serves_others_says_whose_word_it_needs_itself() {
+    within(60, || {
+        for config in configs(4) {
+            // 0 and 3 wait for 1, which listens to anyone but cannot go on without 2, which is stuck.
+            let waits = |comm: &Comm| {
+                if comm.rank() != 1 {
+                    return comm.receive(1, Tag::new(4), Kind::Features).map(drop);
+                }
+                comm.need(Some((2, Instant::now())));
+                while comm.receive_any(Tag::new(5), comm.deadline())?.is_none() {}
+                Ok(())
+            };
+            let text = deadline_passes(config, waits);
+            assert!(text.contains(" s for rank 1 in "), "{text}");
+            assert!(text.contains(", which waits for rank 2\n\nhint: rank 2 is slow"), "{text}");
+        }
+    });
+}
+
+#[test]
 fn ranks_that_wait_for_each_other_name_each_other() {
     within(20, || {
         for config in configs(2) {

@@ -154,6 +154,7 @@ impl<'a> Harbor<'a> {
             }
             self.rest()?;
         }
+        self.comm.need(None);
         if let Some(rows) = self.last_rows {
             rows.retire(&mut self.traffic.arena());
         }
@@ -355,30 +356,35 @@ impl<'a> Harbor<'a> {
                 "the first batch under way waits for nobody and has nothing to do: a defect of archi";
             return Err(Error::Launch { message: message.into(), code: 1 });
         }
-        // Whoever is asked waits for nobody. So this complains before those who wait for this rank in turn, and who cannot
-        // know for whom.
-        let limit = self.comm.deadline().mul_f64(0.9);
-        let mut left = limit;
-        for batch in self.underway.values() {
-            let Some((peer, what)) = batch.waits_for(self.comm.rank()) else { continue };
-            match limit.checked_sub(batch.waiting_since.elapsed()) {
-                Some(more) => left = left.min(more),
-                None => return Err(self.comm.overdue(peer, &what, batch.waiting_since).into()),
-            }
-        }
-        // Once training has taken the last batch, the other ranks have drawn theirs, or will at once.
-        let all_taken = self.traffic.taken.load(Ordering::Acquire) == self.course.steps;
-        if all_taken && self.heard.elapsed() > self.comm.deadline() {
-            let peer = self.finished.iter().position(|finished| !finished).unwrap_or(self.comm.rank());
-            return Err(self.comm.overdue(peer, &"the end of its sampling", self.heard).into());
-        }
-        let patience = match self.begun < self.course.steps {
+        let needed = self.needed();
+        self.comm.need(needed.map(|(peer, _, since)| (peer, since)));
+        let mut patience = match self.begun < self.course.steps {
             true => self.launcher.patience(),
             false => Duration::from_secs(1),
         };
-        self.take_in(patience.min(left))?;
+        if let Some((peer, what, since)) = needed {
+            match self.comm.deadline().checked_sub(since.elapsed()) {
+                Some(left) => patience = patience.min(left),
+                None => return Err(self.comm.overdue(peer, &what, since).into()),
+            }
+        }
+        self.take_in(patience)?;
         self.loading.sampler_stall_secs += started.elapsed().as_secs_f64();
         Ok(())
+    }
+
+    /// Which rank's word is needed for what, and since when: the one that is needed longest.
+    fn needed(&self) -> Option<(usize, &'static str, Instant)> {
+        let waits = self.underway.values().filter_map(|batch| {
+            let (peer, what) = batch.waits_for(self.comm.rank())?;
+            Some((peer, what, batch.waiting_since))
+        });
+        waits.min_by_key(|&(.., since)| since).or_else(|| {
+            // Once training has taken the last batch, the other ranks have drawn theirs, or will at once.
+            let all_taken = self.traffic.taken.load(Ordering::Acquire) == self.course.steps;
+            let peer = self.finished.iter().position(|finished| !finished)?;
+            all_taken.then(|| (peer, "the end of its sampling", self.heard))
+        })
     }
 
     /// Tells the others once that all our batches are drawn.
