@@ -175,6 +175,34 @@ fn report_gather(pool: &Pool, g: &Graph, which: &str) {
     }
 }
 
+/// Products of which three of four numbers are zeros, as ReLU and dropout leave them, beside the same without zeros.
+fn report_thin_products(pool: &Pool) {
+    for (inputs, outputs) in [(128, 256), (256, 256), (256, 40)] {
+        let rows = NODES / 4;
+        let map = Linear { rows, inputs, outputs };
+        let (x, w, g) = (numbers(1, rows * inputs), numbers(2, inputs * outputs), numbers(3, rows * outputs));
+        let thin = |a: &[f32]| -> Vec<f32> {
+            let key = Key::new(7, Purpose::Dropout);
+            (0..).zip(a).map(|(i, &x)| if key.below(i, 4) == 0 { x } else { 0.0 }).collect()
+        };
+        let (thin_x, thin_g) = (thin(&x), thin(&g));
+        let (mut y, mut dx, mut dw) = (aligned(g.len()), aligned(x.len()), vec![0.0; w.len()]);
+        let mut forward = |x: &[f32]| best(|| map.forward(pool, x, &w, &mut y, false));
+        let forward = (forward(&thin_x), forward(&x));
+        let mut grad_input = |g: &[f32]| best(|| map.grad_input(pool, g, &w, &mut dx, false));
+        let grad_input = (grad_input(&thin_g), grad_input(&g));
+        let mut grad_weight = |g: &[f32]| best(|| map.grad_weight(pool, g, &x, &mut dw, false));
+        let grad_weight = (grad_weight(&thin_g), grad_weight(&g));
+        let work = (2 * rows * inputs * outputs) as f64 / 1e9;
+        for (name, (thin, full)) in
+            [("forward", forward), ("grad input", grad_input), ("grad weight", grad_weight)]
+        {
+            let name = format!("linear {inputs} -> {outputs}, 3/4 zeros, {name}");
+            line(pool.threads(), &name, thin, work / thin, "GFLOP/s", work / full);
+        }
+    }
+}
+
 fn report_products(pool: &Pool) {
     for (inputs, outputs) in [(128, 128), (128, 40), (128, 256), (40, 128)] {
         let map = Linear { rows: NODES, inputs, outputs };
@@ -363,6 +391,7 @@ fn main() {
         let pool = Pool::new(threads);
         graphs.iter().for_each(|(which, g)| report_gather(&pool, g, which));
         report_products(&pool);
+        report_thin_products(&pool);
         graphs.iter().for_each(|(which, g)| report_attention(&pool, g, which));
         report_rows(&pool);
     }

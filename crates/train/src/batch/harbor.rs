@@ -383,7 +383,7 @@ impl<'a> Harbor<'a> {
             // Once training has taken the last batch, the other ranks have drawn theirs, or will at once.
             let all_taken = self.traffic.taken.load(Ordering::Acquire) == self.course.steps;
             let peer = self.finished.iter().position(|finished| !finished)?;
-            all_taken.then(|| (peer, "the end of its sampling", self.heard))
+            all_taken.then_some((peer, "the end of its sampling", self.heard))
         })
     }
 

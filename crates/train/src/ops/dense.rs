@@ -7,6 +7,7 @@
 use super::pool::{Pool, Shared};
 use super::reduce::chunked_sum;
 use super::scratch::with_scratch;
+use super::thin;
 use super::tile::{Matrix, Output, Tile};
 
 /// Rows of a product that one task computes.
@@ -16,6 +17,8 @@ const DEPTH: usize = 256;
 /// Columns of the weight gradient that one product computes, or a whole tile of them: so few that they stay near the
 /// first-level cache.
 const SLICE: usize = 32;
+/// The same where zeros are left out: what is not is listed once per slice.
+const WIDE: usize = 256;
 
 /// The shape of a linear map of `rows` rows from `inputs` to `outputs` columns.
 #[derive(Debug, Clone, Copy)]
@@ -86,7 +89,12 @@ fn product(
             let c = unsafe { out.part(range.start * columns, range.len() * columns) };
             // The transposed product: its columns are the rows of `c`, which are contiguous.
             let out = Output { start: c, column: columns };
-            tile.multiply(packed, a, [columns, range.len(), depth], out, accumulate);
+            let shape = [columns, range.len(), depth];
+            if thin::pays(a.start) {
+                thin::multiply(&tile, packed, a, shape, out, accumulate);
+            } else {
+                tile.multiply(packed, a, shape, out, accumulate);
+            }
         });
     });
 }
@@ -95,14 +103,19 @@ fn product(
 fn grad_weight_block(g: &[f32], x: &[f32], k: usize, n: usize, sum: &mut [f32]) {
     let depth = g.len().checked_div(n).unwrap_or(0);
     let tile = Tile::best();
-    let slice = SLICE.max(tile.height);
+    let thin = thin::pays(g);
+    let slice = if thin { WIDE } else { SLICE }.next_multiple_of(tile.height);
     with_scratch(tile.packed(slice, depth), |packed| {
         for from in (0..k).step_by(slice) {
             let columns = slice.min(k - from);
             tile.pack(Matrix { start: &x[from..], row: 1, column: k }, columns, depth, packed);
             let rhs = Matrix { start: g, row: n, column: 1 };
             let out = Output { start: &mut sum[from..], column: k };
-            tile.multiply(packed, rhs, [columns, n, depth], out, true);
+            if thin {
+                thin::multiply(&tile, packed, rhs, [columns, n, depth], out, true);
+            } else {
+                tile.multiply(packed, rhs, [columns, n, depth], out, true);
+            }
         }
     });
 }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 pub enum Isa {
     /// What the compiler assumes on any machine of this architecture.
     Plain,
-    /// AVX2 and FMA (x86-64 since 2013).
+    /// AVX2, FMA and POPCNT (x86-64 since 2013).
     Avx2,
     /// AVX-512 F, BW, DQ and VL.
     Avx512,
@@ -40,7 +40,9 @@ impl Isa {
     fn detect() -> Self {
         #[cfg(target_arch = "x86_64")]
         {
-            let avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
+            let avx2 = is_x86_feature_detected!("avx2")
+                && is_x86_feature_detected!("fma")
+                && is_x86_feature_detected!("popcnt");
             let avx512 = is_x86_feature_detected!("avx512f")
                 && is_x86_feature_detected!("avx512bw")
                 && is_x86_feature_detected!("avx512dq")
@@ -86,14 +88,14 @@ macro_rules! kernel {
             fn body<$simd: $crate::ops::isa::Simd>($($arg: $ty),*) $(-> $out)? $body
 
             #[cfg(target_arch = "x86_64")]
-            #[target_feature(enable = "avx2,fma")]
+            #[target_feature(enable = "avx2,fma,popcnt")]
             #[allow(clippy::too_many_arguments)]
             fn avx2($($arg: $ty),*) $(-> $out)? {
                 body::<$crate::ops::isa::Avx2>($($arg),*)
             }
 
             #[cfg(target_arch = "x86_64")]
-            #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512dq,avx512vl")]
+            #[target_feature(enable = "avx2,fma,popcnt,avx512f,avx512bw,avx512dq,avx512vl")]
             #[allow(clippy::too_many_arguments)]
             fn avx512($($arg: $ty),*) $(-> $out)? {
                 body::<$crate::ops::isa::Avx512>($($arg),*)
@@ -144,12 +146,18 @@ pub(crate) trait Simd: Copy {
     fn sum(v: Self::V) -> f32;
     /// Lanes in which `a > b`.
     fn gt(a: Self::V, b: Self::V) -> u32;
+    /// Lanes that are not 0.
+    fn nonzero(v: Self::V) -> u32;
+    /// Writes the lanes of `bits` side by side. `p` must be valid for `N` floats; what follows the lanes is arbitrary.
+    unsafe fn squeeze(p: *mut f32, v: Self::V, bits: u32);
     /// `v` in the lanes of `bits`, 0 elsewhere.
     fn keep(v: Self::V, bits: u32) -> Self::V;
     /// `2^n` from `1.5 * 2^23 + n`: the last step of [`exp`].
     fn power_of_two(shifted: Self::V) -> Self::V;
     /// Lanes `i` that [`keeps`](super::dropout::keeps) column `column + i`.
     fn draws(row: u64, column: u32, threshold: u32) -> u32;
+    /// Writes the 8 by 8 floats at `a` transposed to `out`, rows being `steps` apart. Both must be valid for them.
+    unsafe fn turn(a: *const f32, out: *mut f32, steps: [usize; 2]);
     /// Asks for the cache line at `p`; any address is fine.
     fn prefetch(p: *const f32);
 }
@@ -250,6 +258,19 @@ impl Simd for Plain {
         (0..8).fold(0, |bits, i| bits | (u32::from(a[i] > b[i]) << i))
     }
     #[inline(always)]
+    fn nonzero(v: Self::V) -> u32 {
+        (0..8).fold(0, |bits, i| bits | (u32::from(v[i] != 0.0) << i))
+    }
+    #[inline(always)]
+    unsafe fn squeeze(p: *mut f32, v: Self::V, bits: u32) {
+        let mut next = 0;
+        for (i, x) in v.into_iter().enumerate() {
+            // SAFETY: the caller's promise, and no lane moves up.
+            unsafe { p.add(next).write(x) };
+            next += (bits >> i & 1) as usize;
+        }
+    }
+    #[inline(always)]
     fn keep(v: Self::V, bits: u32) -> Self::V {
         std::array::from_fn(|i| if bits >> i & 1 == 1 { v[i] } else { 0.0 })
     }
@@ -262,6 +283,15 @@ impl Simd for Plain {
         (0..8).fold(0, |bits, i| {
             bits | (u32::from(super::dropout::keeps(row, column.wrapping_add(i), threshold)) << i)
         })
+    }
+    #[inline(always)]
+    unsafe fn turn(a: *const f32, out: *mut f32, [step, out_step]: [usize; 2]) {
+        for i in 0..8 {
+            for j in 0..8 {
+                // SAFETY: the caller's promise.
+                unsafe { out.add(j * out_step + i).write(a.add(i * step + j).read()) };
+            }
+        }
     }
     #[inline(always)]
     fn prefetch(p: *const f32) {

@@ -24,6 +24,7 @@ pub mod moving;
 pub mod edges;
 pub mod kinds;
 mod tile;
+mod thin;
 pub mod dense;
 pub mod sparse_linear;
 pub mod reduce;

@@ -7,7 +7,10 @@ use std::cell::RefCell;
 thread_local! { static FREE: RefCell<Vec<Vec<f32>>> = RefCell::new(prepared()); }
 
 /// Floats that the task of any kernel here needs at most, but for very wide layers.
-const TASK: usize = 1 << 14;
+const TASK: usize = 1 << 16;
+
+/// Floats in a line of the caches.
+const LINE: usize = 16;
 
 /// Buffers of one thread that are in use at the same time: that of a kernel, that of a task, and one to spare.
 const NESTED: usize = 3;
@@ -15,7 +18,7 @@ const NESTED: usize = 3;
 /// What a thread has from the start, so that it does not matter in which step it first gets a task of a kind. Pages
 /// that are never written cost nothing.
 fn prepared() -> Vec<Vec<f32>> {
-    (0..NESTED).map(|_| vec![0.0; TASK]).collect()
+    (0..NESTED).map(|_| vec![0.0; TASK + LINE - 1]).collect()
 }
 
 /// Makes what the calling thread would otherwise make when it first gets work, be it in the hundredth step.
@@ -23,15 +26,18 @@ pub(crate) fn prepare() {
     FREE.with_borrow(|_| ());
 }
 
-/// Lends `work` a buffer of `len` floats **of unspecified value**. Calls may be nested.
+/// Lends `work` a buffer of `len` floats **of unspecified value** that starts at a line of the caches: a register that is read
+/// across two lines takes twice as long. Calls may be nested.
 pub(crate) fn with_scratch<R>(len: usize, work: impl FnOnce(&mut [f32]) -> R) -> R {
-    let mut buffer = FREE.with_borrow_mut(|free| take_best(free, len));
-    if buffer.len() < len {
-        buffer.reserve_exact(len - buffer.len());
+    let room = len + LINE - 1;
+    let mut buffer = FREE.with_borrow_mut(|free| take_best(free, room));
+    if buffer.len() < room {
+        buffer.reserve_exact(room - buffer.len());
         advise_huge(&mut buffer);
-        buffer.resize(len, 0.0);
+        buffer.resize(room, 0.0);
     }
-    let result = work(&mut buffer[..len]);
+    let start = buffer.as_ptr().align_offset(LINE * size_of::<f32>());
+    let result = work(&mut buffer[start..][..len]);
     FREE.with_borrow_mut(|free| free.push(buffer));
     result
 }

@@ -11,7 +11,7 @@ use super::isa::kernel;
 use gemm_common::microkernel::MicroKernelFn;
 
 /// Terms of a sum that are added in registers before they go to the output: what a tile reads then fits the caches.
-const DEPTH: usize = 512;
+pub(super) const DEPTH: usize = 512;
 
 /// Floats of packed rows that stay in the second-level cache while the right operand passes by.
 const NEAR: usize = 1 << 16;
@@ -231,10 +231,18 @@ kernel! {
     pub(super) fn transpose<S>(a: &[f32], shape: [usize; 2], steps: [usize; 2], out: &mut [f32]) {
         const TILE: usize = 8;
         let ([rows, columns], [step, out_step]) = (shape, steps);
+        assert!(rows == 0 || columns == 0 || (rows - 1) * step + columns <= a.len());
+        assert!(rows == 0 || columns == 0 || (columns - 1) * out_step + rows <= out.len());
         let (whole_rows, whole_columns) = (rows / TILE * TILE, columns / TILE * TILE);
         for i in (0..whole_rows).step_by(TILE) {
             for j in (0..whole_columns).step_by(TILE) {
-                turn_tile::<TILE>(&a[i * step + j..], step, &mut out[j * out_step + i..], out_step);
+                let (from, to) = (i * step + j, j * out_step + i);
+                if j % LINE == 0 {
+                    // Rows may lie so far apart that the processor does not foresee the next.
+                    (TILE..2 * TILE).for_each(|next| S::prefetch(a.as_ptr().wrapping_add(from + next * step)));
+                }
+                // SAFETY: whole tiles of both are within the rows and columns, which are in their slices.
+                unsafe { S::turn(a.as_ptr().add(from), out.as_mut_ptr().add(to), steps) };
             }
         }
         for i in 0..rows {
@@ -243,18 +251,5 @@ kernel! {
                 out[j * out_step + i] = a[i * step + j];
             }
         }
-    }
-}
-
-/// One tile of [`transpose`]; `step` and `out_step` lead from row to row.
-#[inline(always)]
-fn turn_tile<const T: usize>(a: &[f32], step: usize, out: &mut [f32], out_step: usize) {
-    let mut tile = [[0.0; T]; T];
-    for (r, row) in tile.iter_mut().enumerate() {
-        row.copy_from_slice(&a[r * step..][..T]);
-    }
-    for c in 0..T {
-        let column: [f32; T] = std::array::from_fn(|r| tile[r][c]);
-        out[c * out_step..][..T].copy_from_slice(&column);
     }
 }
