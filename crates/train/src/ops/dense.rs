@@ -104,7 +104,7 @@ fn grad_weight_block(g: &[f32], x: &[f32], k: usize, n: usize, sum: &mut [f32]) 
     let depth = g.len().checked_div(n).unwrap_or(0);
     let tile = Tile::best();
     let thin = thin::pays(g);
-    let slice = if thin { WIDE } else { SLICE }.next_multiple_of(tile.height);
+    let slice = if thin { WIDE } else { SLICE }.min(k).next_multiple_of(tile.height);
     with_scratch(tile.packed(slice, depth), |packed| {
         for from in (0..k).step_by(slice) {
             let columns = slice.min(k - from);
