@@ -11,7 +11,7 @@ use super::thin;
 use super::tile::{Matrix, Output, Tile};
 
 /// Rows of a product that one task computes.
-const ROWS: usize = 1024;
+const ROWS: usize = 256;
 /// Rows of which the weight gradient is one product.
 const DEPTH: usize = 256;
 /// Columns of the weight gradient that one product computes, or a whole tile of them: so few that they stay near the
