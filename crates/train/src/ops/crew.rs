@@ -130,8 +130,8 @@ struct Board {
     news: Condvar,
     /// Wakes those who wait for helpers.
     done: Condvar,
-    /// How many jobs were ever posted: lets helpers look without the lock.
-    posts: AtomicUsize,
+    /// How often there was something for helpers: lets them look without the lock.
+    changes: AtomicUsize,
     /// How many threads are in a job, callers and helpers. A hint only: nothing but speed depends on it.
     working: AtomicUsize,
 }
@@ -151,7 +151,7 @@ impl Board {
             state: Mutex::new(state),
             news: Condvar::new(),
             done: Condvar::new(),
-            posts: AtomicUsize::new(0),
+            changes: AtomicUsize::new(0),
             working: AtomicUsize::new(0),
         }
     }
@@ -168,7 +168,7 @@ impl Board {
         let free = self.threads.saturating_sub(self.working.fetch_add(1, Ordering::Relaxed) + 1);
         let wanted = free.min(job.count - 1).min(state.sleeping);
         // Under the lock, so that a helper either sees it before it sleeps or is counted among the sleeping.
-        self.posts.fetch_add(1, Ordering::Relaxed);
+        self.changes.fetch_add(1, Ordering::Relaxed);
         drop(state);
         for _ in 0..wanted {
             self.news.notify_one();
@@ -184,6 +184,7 @@ impl Board {
         while let Some(place) = state.place(job) {
             if state.jobs[place].helpers == 0 {
                 state.jobs.swap_remove(place);
+                self.call_back(&state);
                 return;
             }
             round += 1;
@@ -194,6 +195,17 @@ impl Board {
             } else {
                 state.jobs[place].awaited = true;
                 state = wait(&self.done, state);
+            }
+        }
+    }
+
+    /// A thread less is at work: a helper that had made room for it may go on with a job that others have on the board.
+    fn call_back(&self, state: &State) {
+        // SAFETY: what is on the board has not ended; see `post`.
+        if state.jobs.iter().any(|posted| unsafe { &*posted.job }.is_open()) {
+            self.changes.fetch_add(1, Ordering::Relaxed);
+            if state.sleeping > 0 && self.working.load(Ordering::Relaxed) < self.threads {
+                self.news.notify_one();
             }
         }
     }
@@ -244,19 +256,19 @@ impl Board {
         state
     }
 
-    /// Returns when there may be something to do: soon after a post, or at the end.
+    /// Returns when there may be something to do: soon after a change, or at the end.
     fn rest<'a>(&'a self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        let seen = self.posts.load(Ordering::Relaxed);
+        let seen = self.changes.load(Ordering::Relaxed);
         drop(state);
         for _ in 0..ROUNDS {
-            if self.posts.load(Ordering::Relaxed) != seen {
+            if self.changes.load(Ordering::Relaxed) != seen {
                 return self.lock();
             }
             yield_now();
         }
         let mut state = self.lock();
-        // Whoever posted before the lock was taken saw nobody sleep: look once more.
-        if state.stop || self.posts.load(Ordering::Relaxed) != seen {
+        // Whoever changed something before the lock was taken saw nobody sleep: look once more.
+        if state.stop || self.changes.load(Ordering::Relaxed) != seen {
             return state;
         }
         state.sleeping += 1;
@@ -278,6 +290,9 @@ fn wait<'a>(news: &Condvar, state: MutexGuard<'a, State>) -> MutexGuard<'a, Stat
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicBool;
+    use std::time::Duration;
+
     use super::*;
 
     /// The sum of `0..count`, index by index, on the crew.
@@ -320,6 +335,34 @@ mod tests {
             all.lock().unwrap().insert(std::thread::current().id());
         });
         assert_eq!(all.into_inner().unwrap().len(), 3);
+    }
+
+    #[test]
+    fn a_helper_that_made_room_comes_back_to_a_loop_that_goes_on() {
+        let crew = Crew::new(1);
+        let (begun, alone, helped) = (AtomicBool::new(false), AtomicBool::new(false), AtomicBool::new(false));
+        let step = Duration::from_millis(1);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let caller = std::thread::current().id();
+                crew.for_each(3000, &|_| {
+                    begun.store(true, Ordering::SeqCst);
+                    if std::thread::current().id() != caller && alone.load(Ordering::SeqCst) {
+                        helped.store(true, Ordering::SeqCst);
+                    }
+                    if !helped.load(Ordering::SeqCst) {
+                        std::thread::sleep(step);
+                    }
+                });
+            });
+            while !begun.load(Ordering::SeqCst) {
+                yield_now();
+            }
+            // Two callers are as many as may work: the helper leaves, and falls asleep.
+            crew.for_each(2, &|_| std::thread::sleep(50 * step));
+            alone.store(true, Ordering::SeqCst);
+        });
+        assert!(helped.into_inner(), "the loop ended without help");
     }
 
     #[test]
