@@ -70,11 +70,13 @@ impl<T: Pod> Array<T> {
 
     /// Asks the system to read the pages of a file ahead of their use.
     pub fn expect(&self) {
-        if let Self::Mapped(MappedArray { map, offset, bytes, in_file: true, .. }) = self
-            && *bytes > 0
-        {
-            // Advice only: a system that does not take it reads them later.
-            let _ = map.advise_range(Advice::WillNeed, *offset, *bytes);
+        /// Bytes asked for at a time: Linux reads the start of a longer stretch and forgets the rest.
+        const STRETCH: usize = 1 << 17;
+        if let Self::Mapped(MappedArray { map, offset, bytes, in_file: true, .. }) = self {
+            for start in (0..*bytes).step_by(STRETCH) {
+                // Advice only: a system that does not take it reads them later.
+                let _ = map.advise_range(Advice::WillNeed, *offset + start, STRETCH.min(*bytes - start));
+            }
         }
     }
 
@@ -139,10 +141,26 @@ pub fn with_room<T: Pod>(len: usize) -> Vec<T> {
 /// Lets the system take back the pages of a stretch of `map`, which must be a mapping of a file.
 pub(crate) fn release(map: &Mmap, offset: usize, bytes: usize) {
     if bytes > 0 {
+        cool(&map[offset..offset + bytes]);
         // SAFETY: the mapping is of a file and read-only, so its pages can be read again with the same contents.
         // Advice only: a system that does not take it keeps the pages.
         let _ = unsafe { map.unchecked_advise_range(UncheckedAdvice::DontNeed, offset, bytes) };
     }
+}
+
+/// Tells the system that these pages are the first to be taken from the cache of files when memory is short. Otherwise pages that
+/// were used count more than those that were read ahead, and these would be gone before their use.
+fn cool(pages: &[u8]) {
+    #[cfg(target_os = "linux")]
+    {
+        // SAFETY: asks for a number.
+        let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) }.max(1) as usize;
+        let inside = pages.as_ptr() as usize % page;
+        // SAFETY: pages of a mapping, of which only the place in the cache changes. Advice: a system may not take it.
+        unsafe { libc::madvise(pages.as_ptr().sub(inside) as *mut _, pages.len() + inside, libc::MADV_COLD) };
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = pages;
 }
 
 /// Asks the machine to have `items[index]` in its cache soon; an index past the end asks for nothing useful.
