@@ -192,14 +192,14 @@ impl Islands {
                 let part = match last.take() {
                     Some(part) if part.range().contains(&id) => part,
                     left => {
-                        self.leave(left);
+                        left.iter().for_each(|part| self.leave(part));
                         self.part(self.owner(GlobalId(id)))?
                     }
                 };
                 tell(&part, (id - part.range().start) as usize, &mut answer)?;
                 last = Some(part);
             }
-            self.leave(last);
+            last.iter().for_each(|part| self.leave(part));
             told.push(answer);
         }
         Ok(self.comm.all_to_all(told, kind)?)

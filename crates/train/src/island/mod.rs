@@ -133,9 +133,9 @@ impl Islands {
         Ok(Arc::new(self.store.part(id)?))
     }
 
-    /// Gives back the pages of a part that was read for others, where parts take turns.
-    fn leave(&self, part: Option<Arc<Part>>) {
-        if let Some(part) = part.filter(|_| self.turns.rotate()) {
+    /// Gives back the pages of a part that was read, where parts take turns.
+    fn leave(&self, part: &Part) {
+        if self.turns.rotate() {
             part.release_all();
         }
     }
@@ -181,9 +181,7 @@ impl Islands {
         }
         let memory = wish.features.then(|| self.spare.take());
         let island = Island::build(&self.like, &parts, wish.trained, &guests, memory);
-        if self.turns.rotate() {
-            parts.iter().for_each(|part| part.release_all());
-        }
+        parts.iter().for_each(|part| self.leave(part));
         Ok(island)
     }
 

@@ -252,7 +252,14 @@ mod tests {
 
     fn by_narrow_panels(job: &Gather, rows: Rows, n: usize, out: &mut [f32], accumulate: bool) {
         let (pool, targets) = (Pool::new(2), Targets::All(n));
-        panel::gather_columns::<{ panel::LINE }>(&pool, job, rows, &targets, Shared::new(out), accumulate);
+        panel::gather_columns::<{ super::super::LINE }>(
+            &pool,
+            job,
+            rows,
+            &targets,
+            Shared::new(out),
+            accumulate,
+        );
     }
 
     proptest! {

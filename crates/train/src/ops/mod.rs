@@ -55,5 +55,8 @@ pub(crate) fn edges_per_task(width: usize) -> usize {
     (1 << 18) / width.max(1) + 1
 }
 
+/// Floats in a line of the caches.
+pub(crate) const LINE: usize = 16;
+
 /// Edges ahead of the current one whose rows are requested from memory.
 pub(crate) const AHEAD: usize = 8;

@@ -8,16 +8,14 @@
 //!
 //! Every number is made by the same operations in the same order as without panels: the bits are the same.
 
-use super::edges_per_task;
 use super::gather::{Gather, add_row, scale_sum, store_row};
 use super::isa::{Simd, kernel};
 use super::pool::{Pool, Shared};
 use super::rows::{Chunk, Rows, Targets};
 use super::scratch::with_scratch;
+use super::{LINE, edges_per_task};
 
-/// Columns of a cache line, and of a narrow panel.
-pub(super) const LINE: usize = 16;
-/// Columns of a wide panel.
+/// Columns of a wide panel; a narrow one has those of a line.
 const WIDE: usize = 2 * LINE;
 /// Floats that stay in the cache, half the last level of the machines we know: the largest panel, and the largest
 /// matrix that needs none.
@@ -92,9 +90,7 @@ pub(super) fn gather_columns<const C: usize>(
     accumulate: bool,
 ) {
     let sources = rows.count();
-    with_scratch(sources * C + LINE, |scratch| {
-        let lines = scratch.as_ptr().align_offset(LINE * size_of::<f32>());
-        let panel = &mut scratch[lines..][..sources * C];
+    with_scratch(sources * C, |panel| {
         for column in (0..rows.width).step_by(C) {
             let shared = Shared::new(panel);
             pool.for_ranges(sources, PACKED, |range| {

@@ -1,6 +1,7 @@
 //! Where does a kernel put what it needs only until it returns? In buffers that each thread keeps and reuses, so that
 //! nothing is allocated after the first step.
 
+use super::LINE;
 use archipelago_graph::array::advise_huge;
 use std::cell::RefCell;
 
@@ -8,9 +9,6 @@ thread_local! { static FREE: RefCell<Vec<Vec<f32>>> = RefCell::new(prepared()); 
 
 /// Floats that the task of any kernel here needs at most, but for very wide layers.
 const TASK: usize = 1 << 16;
-
-/// Floats in a line of the caches.
-const LINE: usize = 16;
 
 /// Buffers of one thread that are in use at the same time: that of a kernel, that of a task, and one to spare.
 const NESTED: usize = 3;

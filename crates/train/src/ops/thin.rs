@@ -7,6 +7,7 @@
 //! Every number is made by the same operations in the same order as by the micro-kernels of [`tile`](super::tile), but for
 //! the additions of zeros: the bits are the same, and either way may be taken for any block.
 
+use super::LINE;
 use super::isa::{Isa, Simd, kernel};
 use super::reduce::add_to;
 use super::scratch::with_scratch;
@@ -21,8 +22,8 @@ const NEAR: usize = 128;
 const LOOK: usize = 1 << 12;
 /// Columns ahead of the current one that are requested from memory.
 const AHEAD: usize = 4;
-/// Floats that may be written beyond the end of a list: a register.
-const SLACK: usize = 16;
+/// Floats that may be written beyond the end of a list: a register, none of which is longer than a line.
+const SLACK: usize = LINE;
 /// Rows that lists pick from, as the bits of floats, which is how registers move them.
 static PLACES: [f32; NEAR] = places();
 
@@ -96,7 +97,7 @@ fn multiply_block(
     for from in (0..depth).step_by(NEAR) {
         let start = &rhs.start[from * rhs.row..];
         let lists = desk.squeeze(Matrix { start, ..rhs }, lines, NEAR.min(depth - from));
-        let panels = Panels { start: &lhs[from * tile.height..], size: depth * tile.height, rows: m };
+        let panels = Packed { start: &lhs[from * tile.height..], size: depth * tile.height, rows: m };
         add_products(&lists, panels, tile.height, Output { start: &mut *sums, column }, from > 0);
     }
 }
@@ -121,7 +122,7 @@ struct Lists<'a> {
 }
 
 /// Packed rows, panel by panel; only the first columns of each are meant.
-struct Panels<'a> {
+struct Packed<'a> {
     start: &'a [f32],
     /// Floats from one panel to the next.
     size: usize,
@@ -193,7 +194,7 @@ kernel! {
 
 kernel! {
     /// `sums (+)=` the product of panels of `height` rows with the columns of the lists.
-    fn add_products<S>(lists: &Lists, panels: Panels, height: usize, sums: Output, accumulate: bool) {
+    fn add_products<S>(lists: &Lists, panels: Packed, height: usize, sums: Output, accumulate: bool) {
         // Enough sums at a time that none has to wait for its last addition.
         match height / S::N {
             4 => add_stripes::<S, 4, 1>(lists, panels, sums, accumulate),
@@ -207,11 +208,11 @@ kernel! {
 #[inline(always)]
 fn add_stripes<S: Simd, const R: usize, const P: usize>(
     lists: &Lists,
-    panels: Panels,
+    panels: Packed,
     sums: Output,
     accumulate: bool,
 ) {
-    let Panels { start, size, rows } = panels;
+    let Packed { start, size, rows } = panels;
     let height = R * S::N;
     let panel = |row: usize| &start[row / height * size..][..lists.depth * height];
     let whole = rows / (P * height) * P * height;

@@ -5,6 +5,7 @@
 
 use std::ops::Range;
 
+use super::LINE;
 #[cfg(target_arch = "x86_64")]
 use super::isa::Isa;
 use super::isa::kernel;
@@ -15,9 +16,6 @@ pub(super) const DEPTH: usize = 512;
 
 /// Floats of packed rows that stay in the second-level cache while the right operand passes by.
 const NEAR: usize = 1 << 16;
-
-/// Floats in a line of the caches.
-const LINE: usize = 16;
 
 /// A matrix by the steps from one row and one column to the next.
 #[derive(Clone, Copy)]
