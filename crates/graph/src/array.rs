@@ -80,6 +80,14 @@ impl<T: Pod> Array<T> {
         }
     }
 
+    /// The memory of the array, where it is memory and nobody else's.
+    pub fn into_owned(self) -> Option<Vec<T>> {
+        match self {
+            Self::Owned(items) => Arc::into_inner(items),
+            Self::Mapped(_) => None,
+        }
+    }
+
     /// An array without elements.
     pub fn empty() -> Self {
         Vec::new().into()
@@ -135,6 +143,13 @@ pub fn advise_huge<T: Pod>(buffer: &mut Vec<T>) {
 pub fn with_room<T: Pod>(len: usize) -> Vec<T> {
     let mut list = Vec::with_capacity(len);
     advise_huge(&mut list);
+    list
+}
+
+/// These items, on huge pages where they are many.
+pub fn collected<T: Pod>(items: impl ExactSizeIterator<Item = T>) -> Vec<T> {
+    let mut list = with_room(items.len());
+    list.extend(items);
     list
 }
 

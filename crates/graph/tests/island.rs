@@ -6,13 +6,15 @@ use archipelago_graph::dataset::{Dataset, EdgeChunk, EdgeColumns, MemoryEdges};
 use archipelago_graph::partition::Assignment;
 use archipelago_graph::progress::Silent;
 use archipelago_graph::random::{Key, Purpose};
-use archipelago_graph::store::island::GuestLists;
+use archipelago_graph::store::island::{GuestLists, Memory, Supply, one_by_one};
 use archipelago_graph::store::{self, Guests, Island, Meta, PartFeatures, PartLabels};
 use archipelago_graph::synthetic::sbm::{self, SbmOptions};
 use archipelago_graph::{Part, PartId, Store};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 use tempfile::TempDir;
 
 /// Edges of the whole graph as the user wrote them: source, target, weight.
@@ -27,6 +29,12 @@ struct World {
 
 /// A graph with weights and repeated edges, cut at random.
 fn world(nodes: u64, count: u64, parts: u32, seed: u64) -> World {
+    let key = Key::new(seed, Purpose::Generate).with(7);
+    world_cut(nodes, count, parts, seed, |node| (key.bits(node) % u64::from(parts)) as u32)
+}
+
+/// Such a graph, cut as told.
+fn world_cut(nodes: u64, count: u64, parts: u32, seed: u64, part_of: impl Fn(u64) -> u32) -> World {
     let options =
         SbmOptions { nodes, edges: 4 * nodes, features: 3, classes: 2, seed, ..SbmOptions::default() };
     let like = sbm::generate(&options, &Silent).unwrap();
@@ -47,7 +55,7 @@ fn world(nodes: u64, count: u64, parts: u32, seed: u64) -> World {
         undirected: false,
         ..like
     };
-    let owner: Vec<u32> = (0..nodes).map(|node| (key.with(7).bits(node) % u64::from(parts)) as u32).collect();
+    let owner: Vec<u32> = (0..nodes).map(part_of).collect();
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("store");
     let assignment = Assignment { parts, part_of: owner.clone() };
@@ -55,6 +63,29 @@ fn world(nodes: u64, count: u64, parts: u32, seed: u64) -> World {
     let store = Store::open(&out).unwrap();
     let parts = (0..parts).map(|id| Arc::new(store.part(PartId(id)).unwrap())).collect();
     World { parts, owner, edges, _folder: folder }
+}
+
+fn with_features() -> Supply {
+    Supply { features: true, ..Supply::default() }
+}
+
+/// The island of all parts.
+fn full_of_something(world: &World) -> Island {
+    Island::build(&world.parts[0], &world.parts, 1, &[], with_features(), &one_by_one)
+}
+
+/// Two threads, each of which takes what is left.
+fn two_at_a_time(count: usize, body: &(dyn Fn(usize) + Sync)) {
+    let next = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                std::iter::repeat_with(|| next.fetch_add(1, Ordering::Relaxed))
+                    .take_while(|&at| at < count)
+                    .for_each(body)
+            });
+        }
+    });
 }
 
 impl World {
@@ -101,18 +132,23 @@ fn lists(island: &Island) -> BTreeMap<u64, Vec<(u64, u32)>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(32))]
+    #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
     fn an_island_has_all_its_nodes_and_every_edge_between_them(
-        nodes in 6u64..60, count in 0u64..300, parts in 2u32..6, chosen in 1usize..4, hops in 0usize..3, seed in any::<u64>(),
+        nodes in 6u64..60, count in 0u64..300, parts in 2u32..6, chosen in 1usize..4, hops in 0usize..3, some in any::<bool>(),
+        first in 0usize..6, seed in any::<u64>(),
     ) {
         let world = world(nodes, count, parts, seed);
-        let chosen = chosen.min(parts as usize);
-        let own = world.parts[..chosen].to_vec();
+        // In any order, and not always from the first on.
+        let own: Vec<Arc<Part>> = (0..chosen.min(parts as usize))
+            .map(|next| Arc::clone(&world.parts[(first + next * (parts as usize - 1)) % parts as usize])).collect();
+        let own_part = |id: u32| own.iter().any(|part| part.id().0 == id);
         let mut waves: Vec<Guests> = Vec::new();
         let mut next = if hops > 0 { Island::around(&own) } else { Vec::new() };
         for hop in 1..=hops {
+            // Guests may be left out.
+            next.retain(|id| !some || id % 3 > 0);
             let wave = world.guests(next, hop < hops);
             let inside = |id: &u64| own.iter().any(|part| part.range().contains(id));
             let sources: BTreeSet<u64> = wave.lists.iter().flat_map(|lists| lists.sources.iter().copied()).collect();
@@ -120,10 +156,16 @@ proptest! {
             next = sources.into_iter().filter(|id| !known(id)).collect();
             waves.push(wave);
         }
-        let island = Island::build(&world.parts[0], &own, 1, &waves, Some(Vec::new()));
+        let island = Island::build(&world.parts[0], &own, 1, &waves, with_features(), &one_by_one);
+        // Neither hands nor memory that something else was in make a difference.
+        let supply = Supply { features: true, memory: Memory::of(full_of_something(&world).part) };
+        let again = Island::build(&world.parts[0], &own, 1, &waves, supply, &two_at_a_time);
+        prop_assert_eq!(again.part.sources(), island.part.sources());
+        prop_assert_eq!(again.part.weights(), island.part.weights());
+        prop_assert_eq!(again.part.features(), island.part.features());
 
         // Who is there, and who of them hears of others.
-        let hearing: BTreeSet<u64> = (0..nodes).filter(|&node| (world.owner[node as usize] as usize) < chosen)
+        let hearing: BTreeSet<u64> = (0..nodes).filter(|&node| own_part(world.owner[node as usize]))
             .chain(waves.iter().filter(|wave| wave.lists.is_some()).flat_map(|wave| wave.originals.clone())).collect();
         let there: BTreeSet<u64> = hearing.iter().copied().chain(waves.iter().flat_map(|w| w.originals.clone())).collect();
         prop_assert_eq!(island.part.original().to_vec(), there.iter().copied().collect::<Vec<_>>());
@@ -151,12 +193,12 @@ proptest! {
                 prop_assert_eq!(island.coverage(row as u32), share);
             }
         }
-        check_columns(&world, &island, chosen);
+        check_columns(&world, &island, &own);
     }
 }
 
 /// Features and labels are those of the nodes, and targets are those of the first part.
-fn check_columns(world: &World, island: &Island, chosen: usize) {
+fn check_columns(world: &World, island: &Island, own: &[Arc<Part>]) {
     let PartFeatures::Dense { width, values } = island.part.features() else { panic!("dense") };
     let PartLabels::Classes(labels) = island.part.labels() else { panic!("classes") };
     for (row, &global) in island.globals.iter().enumerate() {
@@ -165,12 +207,31 @@ fn check_columns(world: &World, island: &Island, chosen: usize) {
         let PartFeatures::Dense { values: stored, .. } = part.features() else { panic!("dense") };
         assert_eq!(values[row * width..][..width], stored[at * width..][..width]);
         let PartLabels::Classes(classes) = part.labels() else { panic!("classes") };
-        assert_eq!(labels[row], if part.id().index() < chosen { classes[at] } else { -1 });
+        let here = own.iter().any(|own| own.id() == part.id());
+        assert_eq!(labels[row], if here { classes[at] } else { -1 });
     }
-    let first = &world.parts[0];
+    let first = &own[0];
     let targets: BTreeSet<u64> = first.train().iter().map(|&row| first.original()[row as usize]).collect();
     let found = island.part.train().iter().map(|&row| island.part.original()[row as usize]);
     assert_eq!(found.collect::<BTreeSet<_>>(), targets);
+}
+
+/// Many blocks of rows, and a part whose rows are far from each other on the island.
+#[test]
+fn a_part_that_is_scattered_among_another_keeps_its_edges() {
+    let world =
+        world_cut(5000, 30_000, 3, 5, |node| if node % 600 == 0 { 0 } else { 1 + (node % 7 == 0) as u32 });
+    let pair = [Arc::clone(&world.parts[1]), Arc::clone(&world.parts[0])];
+    let island = Island::build(&world.parts[0], &pair, 1, &[], with_features(), &two_at_a_time);
+    let here = |node: u64| world.owner[node as usize] < 2;
+    let mut expected: BTreeMap<u64, Vec<(u64, u32)>> =
+        (0..5000).filter(|&node| here(node)).map(|node| (node, Vec::new())).collect();
+    for &(source, target, weight) in world.edges.iter().filter(|edge| here(edge.0) && here(edge.1)) {
+        expected.get_mut(&target).unwrap().push((source, weight.to_bits()));
+    }
+    expected.values_mut().for_each(|list| list.sort_unstable());
+    assert_eq!(lists(&island), expected);
+    check_columns(&world, &island, &pair);
 }
 
 #[test]
@@ -180,7 +241,7 @@ fn after_a_full_sweep_every_edge_has_been_on_some_island() {
     for base in 0..5 {
         for other in (0..5).filter(|&other| other != base) {
             let pair = [Arc::clone(&world.parts[base]), Arc::clone(&world.parts[other])];
-            let island = Island::build(&world.parts[0], &pair, 1, &[], Some(Vec::new()));
+            let island = Island::build(&world.parts[0], &pair, 1, &[], with_features(), &one_by_one);
             for (target, list) in lists(&island) {
                 met.extend(list.into_iter().map(|(source, _)| (source, target)));
             }
@@ -194,12 +255,12 @@ fn after_a_full_sweep_every_edge_has_been_on_some_island() {
 fn the_island_of_the_only_part_is_that_part_and_one_of_nothing_is_empty() {
     let world = world(40, 200, 1, 9);
     let part = &world.parts[0];
-    let island = Island::build(part, &world.parts, 1, &[], Some(Vec::new()));
+    let island = Island::build(part, &world.parts, 1, &[], with_features(), &one_by_one);
     assert_eq!(island.part.original(), part.original());
     assert_eq!(island.part.offsets(), part.offsets());
     assert_eq!(island.part.sources(), part.sources());
     assert_eq!(island.part.train(), part.train());
     assert_eq!(island.part.features(), part.features());
-    let nothing = Island::build(part, &[], 0, &[], Some(Vec::new()));
+    let nothing = Island::build(part, &[], 0, &[], with_features(), &one_by_one);
     assert_eq!((nothing.part.owned(), nothing.part.edges(), nothing.part.train().len()), (0, 0, 0));
 }

@@ -112,7 +112,7 @@ impl Worker {
             return Ok(Self { clusters, ..Self::new(comm, part, config, pool, behavior)? });
         }
         comm.enter(Phase::new("set-up"));
-        let islands = Islands::agree(store, &comm, &config, folder)?;
+        let islands = Islands::agree(store, &comm, &config, &pool, folder)?;
         let part = Arc::clone(&islands.like);
         let mut worker = match islands.turns.rotate() {
             true => Self::in_turns(comm, part, config, pool, islands.targets.iter().sum())?,

@@ -1,5 +1,6 @@
 //! Which rows were met already? Maps from numbers to rows that are emptied by counting on.
 
+use crate::array::with_room;
 use crate::store::Part;
 
 /// A map from small numbers to values below 2^31. Four bytes per number: what is asked for all the time stays close.
@@ -16,6 +17,8 @@ impl Stamped {
     /// Empties the map and makes room for the numbers `0..len`.
     pub fn begin(&mut self, len: usize) {
         if self.slots.len() < len {
+            // Nothing of it is worth a copy: what was met before counts no more.
+            (self.slots, self.top) = (with_room(len), 0);
             self.slots.resize(len, 0);
         }
         if self.top > u32::MAX / 2 {

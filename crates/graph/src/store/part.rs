@@ -33,7 +33,7 @@ pub struct Part {
 }
 
 /// The mapped files.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Arrays {
     pub original: Array<u64>,
     pub offsets: Array<u64>,
@@ -292,14 +292,6 @@ impl Part {
         }
         for optional in [&arrays.order, &arrays.types].into_iter().flatten() {
             optional.release();
-        }
-    }
-
-    /// The memory of the stored numbers of the features, where it is memory and nobody else's.
-    pub fn into_features(self) -> Option<Vec<f32>> {
-        match self.arrays.features {
-            Array::Owned(values) => Arc::into_inner(values),
-            Array::Mapped(_) => None,
         }
     }
 

@@ -11,12 +11,14 @@ mod isle;
 
 pub use isle::{Isle, Landing, Reach};
 
+use crate::ops::Pool;
 use crate::residency::Turns;
 use crate::run::RunConfig;
 use crate::scratch::Scratch;
 use crate::worker::labelled_training_rows;
 use crate::{Error, Result};
 use archipelago_comm::{Comm, Kind};
+use archipelago_graph::store::island::{Memory, Supply};
 use archipelago_graph::store::{Guests, Island};
 use archipelago_graph::{GlobalId, Part, PartId, Store};
 use guests::{Ask, Waiting};
@@ -50,8 +52,10 @@ pub struct Islands {
     /// Whether the halo of every part has been brought for evaluation.
     pub(crate) sighted: Cell<bool>,
     scratch: PathBuf,
-    /// Memory of the features of an island that is no more, for the next.
-    spare: RefCell<Vec<f32>>,
+    /// Memory of an island that is no more, for the next.
+    spare: RefCell<Memory>,
+    /// Who makes islands.
+    pool: Pool,
 }
 
 /// First part, number of parts, and hops of an island.
@@ -74,7 +78,13 @@ pub struct Wish<'a> {
 
 impl Islands {
     /// Sets the parts of this rank up: verifies and counts them. Scratch files go to `folder`.
-    pub fn agree(store: &Store, comm: &Arc<Comm>, config: &RunConfig, folder: &Path) -> Result<Self> {
+    pub fn agree(
+        store: &Store,
+        comm: &Arc<Comm>,
+        config: &RunConfig,
+        pool: &Pool,
+        folder: &Path,
+    ) -> Result<Self> {
         let turns = Turns::new(store.parts() as usize, comm.size());
         let mut parts = vec![None; turns.parts()];
         let mut counts = vec![0; turns.parts()];
@@ -105,6 +115,7 @@ impl Islands {
             sighted: Cell::new(false),
             scratch: folder.to_path_buf(),
             spare: RefCell::default(),
+            pool: pool.clone(),
         })
     }
 
@@ -179,16 +190,17 @@ impl Islands {
                 "cut the graph into more parts, or let islands reach less far (`residency.halo`)",
             ));
         }
-        let memory = wish.features.then(|| self.spare.take());
-        let island = Island::build(&self.like, &parts, wish.trained, &guests, memory);
+        let supply = Supply { features: wish.features, memory: self.spare.take() };
+        let hands = |count: usize, body: &(dyn Fn(usize) + Sync)| self.pool.for_each(count, body);
+        let island = Island::build(&self.like, &parts, wish.trained, &guests, supply, &hands);
         parts.iter().for_each(|part| self.leave(part));
         Ok(island)
     }
 
     /// Takes the memory of an island that is no more, where nobody else holds it.
     pub fn give_back(&self, part: Arc<Part>) {
-        if let Some(memory) = Arc::into_inner(part).and_then(Part::into_features) {
-            self.spare.replace(memory);
+        if let Some(part) = Arc::into_inner(part) {
+            self.spare.replace(Memory::of(part));
         }
     }
 
