@@ -10,14 +10,16 @@ use crate::boundary::Isolated;
 use crate::evaluate::{make_room, split_counts};
 use crate::feature;
 use crate::island::{Islands, Wish};
-use crate::plan::Plan;
 use crate::scratch::{Scratch, Span};
 use crate::tape::{Buffer, Input, Matrix, Tape, Var};
+use crate::view::{Layout, Routes};
 use crate::worker::Worker;
 use crate::{Error, Result};
 use archipelago_comm::{Kind, Phase};
-use archipelago_graph::store::Island;
-use archipelago_graph::{Part, PartId};
+use archipelago_graph::array::collected;
+use archipelago_graph::block::Adjacency;
+use archipelago_graph::store::Guests;
+use archipelago_graph::{Block, Part, PartId};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -82,39 +84,43 @@ fn all_layers(worker: &mut Worker, islands: &Islands, read: bool, hear: Hear<'_>
         for phase in 0..islands.turns.phases() {
             let id = islands.turns.part(worker.comm.rank(), phase);
             let sight = Sight::of(islands, id, phase, layer == 0)?;
-            let input = sight.input(worker, islands, before.as_ref())?;
-            let Some(part) = id.map(|id| islands.part(id)).transpose()? else {
+            let Some((Seen { part, layout }, input)) = sight.input(worker, islands, before.as_ref())? else {
                 if last {
                     hear(Said::default())?;
                 }
                 continue;
             };
-            let (rows, output) = sight.compute(worker, layer, &input)?;
+            let (rows, output) = compute(worker, layer, &layout, &input)?;
             if last {
                 let rows = read.then(|| worker.tape.dense(rows));
-                let read = rows.map_or(&[][..], |rows| sight.own_rows(&worker.tape, rows));
+                let read = rows.map_or(&[][..], |rows| own_rows(&part, &worker.tape, rows));
                 hear(Said { part: Some(&part), output: worker.tape.value(output), read })?;
             } else {
                 after.spans.push(after.scratch.put(worker.tape.value(output))?);
             }
             part.release_all();
-            islands.give_back(Arc::new(sight.island.part));
         }
-        islands.trim();
         islands.sighted.set(true);
         before = (!last).then_some(after);
     }
     Ok(())
 }
 
-/// One part and its halo, as a layer sees them.
+/// One part and its halo, about to be seen by a layer.
 struct Sight {
-    island: Island,
-    plan: Plan,
-    /// Global ids of the part.
-    own: Range<u64>,
+    /// None for a rank that has run out of parts.
+    seen: Option<Seen>,
+    /// Who is around the part.
+    guests: Guests,
     /// Its turn on this rank.
     turn: usize,
+}
+
+/// One part as a layer sees it: its own rows, then the halo.
+struct Seen {
+    part: Arc<Part>,
+    /// Every own row is computed; in-edges are as they are stored.
+    layout: Arc<Layout>,
 }
 
 impl Sight {
@@ -122,55 +128,117 @@ impl Sight {
         let parts: Vec<PartId> = id.into_iter().collect();
         let exchange = features && !islands.sighted.get();
         let wish = Wish { parts: &parts, trained: 0, hops: 1, features, exchange };
-        let island = islands.make(wish)?;
-        let own = id.map(|id| islands.part(id)).transpose()?.map_or(0..0, |part| part.range());
-        let here = |row: &u32| own.contains(&island.globals[*row as usize]);
-        let targets: Vec<u32> = (0..island.globals.len() as u32).filter(here).collect();
-        let plan = Plan::alone(&island.part, &islands.alone, &targets, 1, &island.degrees, false)?;
-        Ok(Self { island, plan, own, turn })
+        let (parts, mut guests) = islands.around(&wish)?;
+        let mut guests = guests.pop().unwrap_or_default();
+        let seen = parts.into_iter().next().map(|part| Seen::of(part, &mut guests));
+        Ok(Self { seen, guests, turn })
     }
 
-    /// What the layer reads, in the order of the plan: features, or the rows of the layer before.
-    fn input(&self, worker: &Worker, islands: &Islands, before: Option<&Rows>) -> Result<Input> {
-        let order = &self.plan.order;
-        let Some(Rows { scratch, spans, width }) = before else {
-            return Ok(feature::rows(&self.island.part, order, worker.config.data.features));
+    /// What the layer reads, with who reads it: features, or the rows of the layer before.
+    fn input(
+        self,
+        worker: &Worker,
+        islands: &Islands,
+        before: Option<&Rows>,
+    ) -> Result<Option<(Seen, Input)>> {
+        let owned = self.seen.as_ref().map_or(0, |seen| seen.part.owned());
+        let read = before.map(|rows| rows.read(worker, islands, self.turn, owned, &self.guests.ids));
+        let (read, Some(seen)) = (read.transpose()?, self.seen) else { return Ok(None) };
+        let scaling = worker.config.data.features;
+        let features = || feature::with_guests(&seen.part, &self.guests, scaling, &worker.tape.pool);
+        let input = read.unwrap_or_else(features);
+        Ok(Some((seen, input)))
+    }
+}
+
+impl Seen {
+    /// Takes of the `guests` what the layout needs.
+    fn of(part: Arc<Part>, guests: &mut Guests) -> Self {
+        let incoming = Adjacency {
+            offsets: part.offsets().to_vec(),
+            neighbors: collected(part.sources().iter().copied()),
+            weights: part.weights().map_or_else(Vec::new, |weights| collected(weights.iter().copied())),
+            places: Vec::new(),
         };
-        let global = |row: &u32| self.island.globals[*row as usize];
-        let turn = |part: &Part| part.id().index() / worker.comm.size();
-        let mut guests: Vec<u64> = order.iter().map(global).filter(|id| !self.own.contains(id)).collect();
-        guests.sort_unstable();
-        let brought = islands.bring_rows(&guests, *width, |part, row, slot| {
-            scratch.read(spans[turn(part)], row * width, slot)
-        })?;
-        let mut values = Buffer::zeros(order.len() * width);
-        // Targets come first, in the part's own order.
-        let own = (self.own.end - self.own.start) as usize;
-        let (mine, theirs) = values.split_at_mut(own * width);
-        if own > 0 {
-            scratch.read(spans[self.turn], 0, mine)?;
-        }
-        for (slot, row) in theirs.chunks_exact_mut(*width).zip(&order[own..]) {
-            if let Ok(at) = guests.binary_search(&global(row)) {
-                slot.copy_from_slice(&brought[at * width..][..*width]);
-            }
-        }
-        Ok(Input::Dense(Arc::new(Matrix { rows: order.len(), cols: *width, values: values.into() })))
+        let mut nodes = part.original().to_vec();
+        nodes.append(&mut guests.originals);
+        let mut degrees: Vec<f32> = (0..part.owned()).map(|row| part.weighted_degree(row)).collect();
+        degrees.append(&mut guests.degrees);
+        // The halo's rows are read from memory like the part's own.
+        let block = Arc::new(Block::new(incoming, part.rows(), 0));
+        part.release();
+        let layout = Arc::new(Layout::new(block, Arc::new(nodes), degrees, Routes::default()));
+        Self { part, layout }
     }
+}
 
-    /// Runs `layer` on these rows: what it read, and a row for each node of the part, in the part's own order.
-    fn compute(&self, worker: &mut Worker, layer: usize, input: &Input) -> Result<(Var, Var)> {
-        make_room(worker);
-        worker.tape.begin_evaluation();
-        let rows = worker.tape.constant(input, self.plan.order.len());
-        let layout = &self.plan.layers[0];
-        let output = worker.model.forward_layer(&mut worker.tape, &mut Isolated, layer, layout, rows)?;
-        Ok((rows, output))
+impl Rows {
+    /// The rows of the part of this `turn`, `owned` of them, and of the `guests` around it. All ranks read together.
+    fn read(
+        &self,
+        worker: &Worker,
+        islands: &Islands,
+        turn: usize,
+        owned: usize,
+        guests: &[u64],
+    ) -> Result<Input> {
+        let turn_of = |part: &Part| part.id().index() / worker.comm.size();
+        let mut window = Window { rows: self, turn: 0, held: 0..0, values: Vec::new() };
+        let brought = islands
+            .bring_rows(guests, self.width, |part, row, slot| window.copy(turn_of(part), row, slot))?;
+        drop(window);
+        let mut values = Buffer::zeros((owned + guests.len()) * self.width);
+        let (own, around) = values.split_at_mut(owned * self.width);
+        if owned > 0 {
+            self.scratch.read(self.spans[turn], 0, own)?;
+        }
+        around.copy_from_slice(&brought);
+        let rows = owned + guests.len();
+        Ok(Input::Dense(Arc::new(Matrix { rows, cols: self.width, values: values.into() })))
     }
+}
 
-    /// The part's own among the rows that a layer read: they come first.
-    fn own_rows<'a>(&self, tape: &'a Tape, rows: Var) -> &'a [f32] {
-        let own = (self.own.end - self.own.start) as usize;
-        &tape.value(rows)[..own * tape.cols(rows)]
+/// Rows of one part that are read one after the other, in ascending order: many at a time where few are left out.
+struct Window<'a> {
+    rows: &'a Rows,
+    /// Whose rows are held.
+    turn: usize,
+    /// Which.
+    held: Range<usize>,
+    values: Vec<f32>,
+}
+
+impl Window<'_> {
+    /// Numbers that are held at most.
+    const MOST: usize = 1 << 16;
+
+    fn copy(&mut self, turn: usize, row: usize, slot: &mut [f32]) -> Result<()> {
+        let width = self.rows.width;
+        if turn != self.turn || !self.held.contains(&row) {
+            let span = self.rows.spans[turn];
+            let last = self.held.len().max(1);
+            let close = turn == self.turn && (self.held.end..self.held.end + last).contains(&row);
+            let len = if close { 2 * last } else { 1 };
+            let len = len.min(Self::MOST / width).max(1).min(span.len() / width - row);
+            self.values.resize(len * width, 0.0);
+            self.rows.scratch.read(span, row * width, &mut self.values)?;
+            (self.turn, self.held) = (turn, row..row + len);
+        }
+        slot.copy_from_slice(&self.values[(row - self.held.start) * width..][..width]);
+        Ok(())
     }
+}
+
+/// Runs `layer` on these rows: what it read, and a row for each node of the part, in the part's own order.
+fn compute(worker: &mut Worker, layer: usize, layout: &Arc<Layout>, input: &Input) -> Result<(Var, Var)> {
+    make_room(worker);
+    worker.tape.begin_evaluation();
+    let rows = worker.tape.constant(input, layout.block.sources());
+    let output = worker.model.forward_layer(&mut worker.tape, &mut Isolated, layer, layout, rows)?;
+    Ok((rows, output))
+}
+
+/// The part's own among the rows that a layer read: they come first.
+fn own_rows<'a>(part: &Part, tape: &'a Tape, rows: Var) -> &'a [f32] {
+    &tape.value(rows)[..part.owned() * tape.cols(rows)]
 }

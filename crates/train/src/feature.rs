@@ -1,10 +1,12 @@
 //! Node features of a part as input rows, in the row order of a plan or of a batch.
 
+use crate::ops::Pool;
 use crate::ops::isa::{Plain, Simd};
+use crate::ops::pool::Shared;
 use crate::run::Features;
 use crate::tape::{Buffer, Input, Matrix, SparseMatrix, Values};
 use archipelago_graph::Part;
-use archipelago_graph::store::PartFeatures;
+use archipelago_graph::store::{Guests, PartFeatures};
 use std::sync::Arc;
 
 /// Features of the owned rows of a part, scaled as the user asked for, read in place. A part without features has
@@ -49,6 +51,12 @@ impl<'a> Scaled<'a> {
         (&columns[stored], values, self.factor(values))
     }
 
+    /// Adds a row of sparse features to `made`.
+    fn add_sparse(&self, row: usize, made: &mut SparseMatrix) {
+        let (columns, values, scale) = self.sparse(row);
+        made.push_row(columns, values.iter().map(|value| value * scale));
+    }
+
     /// What a stored row is multiplied by.
     fn factor(&self, row: &[f32]) -> f32 {
         match self.scaling {
@@ -83,6 +91,34 @@ pub fn all_rows(part: &Part, scaling: Features) -> Input {
     }
 }
 
+/// The features of all owned rows of `part`, in their order, and then of the `guests` around it.
+pub fn with_guests(part: &Part, guests: &Guests, scaling: Features, pool: &Pool) -> Input {
+    /// Rows that a thread copies at a time.
+    const GRAIN: usize = 1 << 10;
+    let (own, owned) = (Scaled::of(part, scaling), part.owned());
+    let around = Scaled { stored: part.features_of(guests), scaling };
+    let rows = owned + guests.ids.len();
+    let Some(width) = dense_width(part) else {
+        let mut made = SparseMatrix::empty(width(part));
+        (0..owned).for_each(|row| own.add_sparse(row, &mut made));
+        (0..guests.ids.len()).for_each(|row| around.add_sparse(row, &mut made));
+        return Input::Sparse(Arc::new(made));
+    };
+    let mut values = Buffer::zeros(rows * width);
+    let slots = Shared::new(&mut values);
+    pool.for_ranges(rows, GRAIN, |range| {
+        // SAFETY: ranges do not overlap, and `values` is borrowed until all are done.
+        let slots = unsafe { slots.part(range.start * width, range.len() * width) };
+        for (row, slot) in range.zip(slots.chunks_exact_mut(width)) {
+            match row.checked_sub(owned) {
+                None => own.copy_dense(row, slot),
+                Some(guest) => around.copy_dense(guest, slot),
+            }
+        }
+    });
+    Input::Dense(Arc::new(Matrix { rows, cols: width, values: values.into() }))
+}
+
 /// How wide the rows that [`rows`] gives are.
 pub fn width(part: &Part) -> usize {
     part.feature_width().max(1)
@@ -98,9 +134,6 @@ pub fn dense_width(part: &Part) -> Option<usize> {
 
 fn sparse(part: &Part, features: &Scaled<'_>, wanted: &[u32]) -> Input {
     let mut made = SparseMatrix::empty(width(part));
-    for &row in wanted {
-        let (columns, values, scale) = features.sparse(row as usize);
-        made.push_row(columns, values.iter().map(|value| value * scale));
-    }
+    wanted.iter().for_each(|&row| features.add_sparse(row as usize, &mut made));
     Input::Sparse(Arc::new(made))
 }

@@ -4,6 +4,7 @@
 //! classes, edge types, feature columns), so a damaged file is an error here and never an index out of bounds
 //! later. Checksums are not looked at; that is [`verify`](super::verify())'s business.
 
+use super::island::Guests;
 use super::layout;
 use super::manifest::{FeatureKind, LabelKind, Manifest, PartEntry, damaged};
 use crate::array::Array;
@@ -272,6 +273,16 @@ impl Part {
                 columns: &arrays.feature_columns,
                 values: &arrays.features,
             },
+        }
+    }
+
+    /// Features of nodes that other parts own, which are of the same kind.
+    pub fn features_of<'a>(&self, guests: &'a Guests) -> PartFeatures<'a> {
+        let Guests { values, starts: offsets, columns, .. } = guests;
+        match self.feature_kind {
+            FeatureKind::None => PartFeatures::None,
+            FeatureKind::Dense { width } => PartFeatures::Dense { width, values },
+            FeatureKind::Sparse { width } => PartFeatures::Sparse { width, offsets, columns, values },
         }
     }
 

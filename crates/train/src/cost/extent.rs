@@ -2,7 +2,7 @@
 //!
 //! A rank holds one island at a time. While it is made, what was brought from around it and the pages of the files that
 //! are being copied are held beside it; while it is trained on, batches and their rows. Where parts take turns, a
-//! part is evaluated when no island is held: then it is one itself, with its halo, and the rows of one layer.
+//! part is evaluated when no island is held, with its halo and the rows of one layer.
 
 use super::held::{Rows, Widths};
 
@@ -71,16 +71,18 @@ impl Extent {
         (kept + layers.map(|layer| widths.gradients(layer, &rows)).max().unwrap_or(0)) as u64
     }
 
-    /// Bytes of this, one part with its halo, while it is evaluated: while it is made, or with what a layer reads,
-    /// transforms and computes.
+    /// Bytes of this, one part with its halo, while it is evaluated: ids, degrees and in-edges, and beside them pages of the
+    /// latter as they are copied; or guests as they are told, heard and put in order; or what a layer reads (features from
+    /// pages and guests), transforms and computes.
     fn evaluated(&self, widths: &Widths) -> u64 {
         let width = |layer: usize| widths.head_width(layer).max(widths.shape.layer(layer).output) as u64;
         let read = |layer: usize| 4 * widths.shape.layer(layer).input as u64;
         let hidden = (1..widths.shape.layers).map(read).max().unwrap_or(0);
         let computed = (0..widths.shape.layers).map(width).max().unwrap_or(0);
-        let made = self.features() + self.making();
+        let lists = (4 + 4 * u64::from(self.weighted)) * self.edges;
+        let guests = 3 * self.guests * (self.row + 28);
         let input = (2 * self.features()).max(2 * hidden * self.rows);
-        self.index() + made.max(input + self.layout() + 2 * 4 * computed * self.rows)
+        28 * self.rows + lists + MAPPED + lists.max(guests).max(input + 2 * 4 * computed * self.rows)
     }
 
     /// Bytes of a layer of all its rows, to and fro.

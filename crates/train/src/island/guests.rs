@@ -9,6 +9,7 @@ use archipelago_graph::store::island::GuestLists;
 use archipelago_graph::store::{Guests, PartFeatures};
 use archipelago_graph::{GlobalId, Part};
 use bytemuck::Pod;
+use std::mem;
 use std::sync::Arc;
 
 /// What is asked of guests, beyond who they are.
@@ -38,8 +39,17 @@ impl Questions {
         Self { asked, places }
     }
 
+    /// The rank that is asked for all nodes, if there is one: its answer is in their order.
+    fn only_rank(&self) -> Option<usize> {
+        let mut asked = (0..self.asked.len()).filter(|&rank| !self.asked[rank].is_empty());
+        asked.next().filter(|_| asked.next().is_none())
+    }
+
     /// Puts what ranks answered, `width` values for each node, in the order of the nodes.
-    fn in_order<T: Pod>(&self, answers: Vec<Vec<T>>, width: usize) -> Vec<T> {
+    fn in_order<T: Pod>(&self, mut answers: Vec<Vec<T>>, width: usize) -> Vec<T> {
+        if let Some(only) = self.only_rank() {
+            return mem::take(&mut answers[only]);
+        }
         let count: usize = self.places.iter().map(Vec::len).sum();
         let mut ordered = vec![T::zeroed(); count * width];
         for (answer, places) in answers.iter().zip(&self.places) {
@@ -51,7 +61,10 @@ impl Questions {
     }
 
     /// The same where nodes have `counts` (in the order of the nodes) values each.
-    fn lists_in_order<T: Pod>(&self, answers: Vec<Vec<T>>, counts: &[u32]) -> Vec<T> {
+    fn lists_in_order<T: Pod>(&self, mut answers: Vec<Vec<T>>, counts: &[u32]) -> Vec<T> {
+        if let Some(only) = self.only_rank() {
+            return mem::take(&mut answers[only]);
+        }
         let mut starts: Vec<usize> = Vec::with_capacity(counts.len());
         let mut all = 0;
         for &count in counts {

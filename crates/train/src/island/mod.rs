@@ -180,8 +180,7 @@ impl Islands {
 
     /// Makes an island. All ranks make one together where guests are exchanged.
     pub fn make(&self, wish: Wish<'_>) -> Result<Island> {
-        let parts = wish.parts.iter().map(|&id| self.part(id)).collect::<Result<Vec<_>>>()?;
-        let guests = if wish.hops > 0 { self.guests(&wish, &parts)? } else { Vec::new() };
+        let (parts, guests) = self.around(&wish)?;
         let rows: usize =
             parts.iter().map(|part| part.owned()).chain(guests.iter().map(|g| g.ids.len())).sum();
         if rows >= u32::MAX as usize {
@@ -195,6 +194,13 @@ impl Islands {
         let island = Island::build(&self.like, &parts, wish.trained, &guests, supply, &hands);
         parts.iter().for_each(|part| self.leave(part));
         Ok(island)
+    }
+
+    /// The parts of an island, and who is around them, wave by wave.
+    pub(crate) fn around(&self, wish: &Wish<'_>) -> Result<(Vec<Arc<Part>>, Vec<Guests>)> {
+        let parts = wish.parts.iter().map(|&id| self.part(id)).collect::<Result<Vec<_>>>()?;
+        let guests = if wish.hops > 0 { self.guests(wish, &parts)? } else { Vec::new() };
+        Ok((parts, guests))
     }
 
     /// Takes the memory of an island that is no more, where nobody else holds it.
