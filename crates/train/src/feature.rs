@@ -4,7 +4,7 @@ use crate::ops::Pool;
 use crate::ops::isa::{Plain, Simd};
 use crate::ops::pool::Shared;
 use crate::run::Features;
-use crate::tape::{Buffer, Input, Matrix, SparseMatrix, Values};
+use crate::tape::{Buffer, Input, Matrix, SparseMatrix, Tape, Values, Var};
 use archipelago_graph::Part;
 use archipelago_graph::store::{Guests, PartFeatures};
 use std::sync::Arc;
@@ -80,6 +80,29 @@ pub fn rows(part: &Part, wanted: &[u32], scaling: Features) -> Input {
     Input::Dense(Arc::new(Matrix { rows: wanted.len(), cols: width, values: values.into() }))
 }
 
+/// The same as a constant of one step: dense rows are in memory that `tape` uses again.
+pub fn constant(tape: &mut Tape, part: &Part, wanted: &[u32], scaling: Features) -> Var {
+    let features = Scaled::of(part, scaling);
+    let Some(width) = dense_width(part) else {
+        return tape.constant(&sparse(part, &features, wanted), wanted.len());
+    };
+    let mut values = tape.arena.take(wanted.len() * width);
+    copy_rows(&tape.pool, &mut values, width, |at, slot| features.copy_dense(wanted[at] as usize, slot));
+    tape.pinned(wanted.len(), width, values, false)
+}
+
+/// Has every row of `values` written, by all threads.
+fn copy_rows(pool: &Pool, values: &mut [f32], width: usize, row: impl Fn(usize, &mut [f32]) + Sync) {
+    /// Rows that a thread copies at a time.
+    const GRAIN: usize = 1 << 9;
+    let (rows, slots) = (values.len() / width, Shared::new(values));
+    pool.for_ranges(rows, GRAIN, |range| {
+        // SAFETY: ranges do not overlap, and `values` is borrowed until all are done.
+        let slots = unsafe { slots.part(range.start * width, range.len() * width) };
+        range.zip(slots.chunks_exact_mut(width)).for_each(|(at, slot)| row(at, slot));
+    });
+}
+
 /// The features of all owned rows of `part`, in their order; read in place where nothing has to be done to them.
 pub fn all_rows(part: &Part, scaling: Features) -> Input {
     match (part.features(), scaling) {
@@ -93,8 +116,6 @@ pub fn all_rows(part: &Part, scaling: Features) -> Input {
 
 /// The features of all owned rows of `part`, in their order, and then of the `guests` around it.
 pub fn with_guests(part: &Part, guests: &Guests, scaling: Features, pool: &Pool) -> Input {
-    /// Rows that a thread copies at a time.
-    const GRAIN: usize = 1 << 10;
     let (own, owned) = (Scaled::of(part, scaling), part.owned());
     let around = Scaled { stored: part.features_of(guests), scaling };
     let rows = owned + guests.ids.len();
@@ -105,16 +126,9 @@ pub fn with_guests(part: &Part, guests: &Guests, scaling: Features, pool: &Pool)
         return Input::Sparse(Arc::new(made));
     };
     let mut values = Buffer::zeros(rows * width);
-    let slots = Shared::new(&mut values);
-    pool.for_ranges(rows, GRAIN, |range| {
-        // SAFETY: ranges do not overlap, and `values` is borrowed until all are done.
-        let slots = unsafe { slots.part(range.start * width, range.len() * width) };
-        for (row, slot) in range.zip(slots.chunks_exact_mut(width)) {
-            match row.checked_sub(owned) {
-                None => own.copy_dense(row, slot),
-                Some(guest) => around.copy_dense(guest, slot),
-            }
-        }
+    copy_rows(pool, &mut values, width, |row, slot| match row.checked_sub(owned) {
+        None => own.copy_dense(row, slot),
+        Some(guest) => around.copy_dense(guest, slot),
     });
     Input::Dense(Arc::new(Matrix { rows, cols: width, values: values.into() }))
 }

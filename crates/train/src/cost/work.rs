@@ -22,8 +22,6 @@ pub struct Work {
     pub flops: f64,
     /// Bytes of parts that islands are made of.
     pub island_bytes: f64,
-    /// Ranks that make them, each its own on one core.
-    pub walkers: f64,
     /// Steps, each rank's counted.
     pub steps: f64,
     /// Messages of all ranks.
@@ -85,7 +83,6 @@ fn add_islands(work: &mut Work, facts: &GraphFacts, shape: &Shape, epoch: &Epoch
     };
     let files = parts * facts.store_bytes / f64::from(facts.parts) + halo * facts.feature_bytes();
     work.island_bytes += epoch.ranks * copies * bytes;
-    work.walkers = epoch.ranks;
     work.disk_bytes += epoch.ranks * copies * files;
 }
 

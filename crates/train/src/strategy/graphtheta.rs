@@ -151,8 +151,7 @@ impl Setting<'_> {
         let Moment { epoch, step, batch, count, weight } = now;
         tape.begin_step(self.config.train.seed, epoch as usize, batch);
         boundary.begin(epoch, step);
-        let rows = feature::rows(self.part, &active.order, self.config.data.features);
-        let input = tape.constant(&rows, active.order.len());
+        let input = feature::constant(tape, self.part, &active.order, self.config.data.features);
         let pass = Pass { layouts: &active.layers, input, statics: None, keep_embeddings: false };
         let scores = self.model.forward(tape, boundary, pass)?.output;
         let labels = TargetLabels::of(self.part, &active.order[..count]);
