@@ -6,10 +6,10 @@ use archipelago_graph::dataset::{Dataset, EdgeChunk, EdgeColumns, MemoryEdges};
 use archipelago_graph::partition::Assignment;
 use archipelago_graph::progress::Silent;
 use archipelago_graph::random::{Key, Purpose};
-use archipelago_graph::store::island::{GuestLists, Memory, Supply, one_by_one};
+use archipelago_graph::store::island::{GuestLists, Memory, one_by_one};
 use archipelago_graph::store::{self, Guests, Island, Meta, PartFeatures, PartLabels};
 use archipelago_graph::synthetic::sbm::{self, SbmOptions};
-use archipelago_graph::{Part, PartId, Store};
+use archipelago_graph::{NodeId, Part, PartId, Store};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -30,28 +30,34 @@ struct World {
 /// A graph with weights and repeated edges, cut at random.
 fn world(nodes: u64, count: u64, parts: u32, seed: u64) -> World {
     let key = Key::new(seed, Purpose::Generate).with(7);
-    world_cut(nodes, count, parts, seed, |node| (key.bits(node) % u64::from(parts)) as u32)
+    world_cut((nodes, count), parts, seed, true, |node| (key.bits(node) % u64::from(parts)) as u32)
 }
 
-/// Such a graph, cut as told.
-fn world_cut(nodes: u64, count: u64, parts: u32, seed: u64, part_of: impl Fn(u64) -> u32) -> World {
+/// Such a graph, with weights or without, cut as told. An edge in eight leads to one node.
+fn world_cut(
+    (nodes, count): (u64, u64),
+    parts: u32,
+    seed: u64,
+    weighted: bool,
+    part_of: impl Fn(u64) -> u32,
+) -> World {
     let options =
         SbmOptions { nodes, edges: 4 * nodes, features: 3, classes: 2, seed, ..SbmOptions::default() };
     let like = sbm::generate(&options, &Silent).unwrap();
     let key = Key::new(seed, Purpose::Generate);
     let end = |place: u64| key.bits(place) % nodes;
-    let edges: Edges = (0..count)
-        .map(|edge| (end(3 * edge), end(3 * edge + 1), key.unit(3 * edge + 2) as f32 + 0.5))
-        .collect();
+    let target = |edge: u64| if edge % 8 == 0 { nodes / 2 } else { end(3 * edge + 1) };
+    let weight = |edge: u64| if weighted { key.unit(3 * edge + 2) as f32 + 0.5 } else { 1.0 };
+    let edges: Edges = (0..count).map(|edge| (end(3 * edge), target(edge), weight(edge))).collect();
     let chunk = EdgeChunk {
         sources: edges.iter().map(|edge| edge.0).collect(),
         targets: edges.iter().map(|edge| edge.1).collect(),
-        weights: edges.iter().map(|edge| edge.2).collect(),
+        weights: edges.iter().filter(|_| weighted).map(|edge| edge.2).collect(),
         ..EdgeChunk::default()
     };
     let mut dataset = Dataset {
         edges: Box::new(MemoryEdges::new(chunk, 0)),
-        edge_columns: EdgeColumns { weighted: true, ..EdgeColumns::default() },
+        edge_columns: EdgeColumns { weighted, ..EdgeColumns::default() },
         undirected: false,
         ..like
     };
@@ -65,13 +71,9 @@ fn world_cut(nodes: u64, count: u64, parts: u32, seed: u64, part_of: impl Fn(u64
     World { parts, owner, edges, _folder: folder }
 }
 
-fn with_features() -> Supply {
-    Supply { features: true, ..Supply::default() }
-}
-
 /// The island of all parts.
 fn full_of_something(world: &World) -> Island {
-    Island::build(&world.parts[0], &world.parts, 1, &[], with_features(), &one_by_one)
+    Island::build(&world.parts[0], &world.parts, 1, &[], Memory::default(), &one_by_one)
 }
 
 /// Two threads, each of which takes what is left.
@@ -104,16 +106,11 @@ impl World {
             told.counts.push(list.len() as u32);
             for edge in list {
                 told.sources.push(part.global(part.sources()[edge]));
-                told.weights.push(part.weights().unwrap()[edge]);
+                told.weights.extend(part.weights().map(|weights| weights[edge]));
             }
         }
         guests.lists = lists.then_some(told);
         guests
-    }
-
-    fn original(&self, id: u64) -> u64 {
-        let part = self.parts.iter().find(|part| part.range().contains(&id)).unwrap();
-        part.original()[(id - part.range().start) as usize]
     }
 }
 
@@ -123,7 +120,9 @@ fn lists(island: &Island) -> BTreeMap<u64, Vec<(u64, u32)>> {
     let list = |row: usize| {
         let edges = part.offsets()[row] as usize..part.offsets()[row + 1] as usize;
         let mut found: Vec<(u64, u32)> = edges
-            .map(|e| (part.original()[part.sources()[e] as usize], part.weights().unwrap()[e].to_bits()))
+            .map(|e| {
+                (part.original()[part.sources()[e] as usize], part.weights().map_or(1.0, |w| w[e]).to_bits())
+            })
             .collect();
         found.sort_unstable();
         found
@@ -156,10 +155,11 @@ proptest! {
             next = sources.into_iter().filter(|id| !known(id)).collect();
             waves.push(wave);
         }
-        let island = Island::build(&world.parts[0], &own, 1, &waves, with_features(), &one_by_one);
+        let island = Island::build(&world.parts[0], &own, 1, &waves, Memory::default(), &one_by_one);
         // Neither hands nor memory that something else was in make a difference.
-        let supply = Supply { features: true, memory: Memory::of(full_of_something(&world).part) };
-        let again = Island::build(&world.parts[0], &own, 1, &waves, supply, &two_at_a_time);
+        let memory = Memory::of(full_of_something(&world).part);
+        let again = Island::build(&world.parts[0], &own, 1, &waves, memory, &two_at_a_time);
+        prop_assert_eq!(again.part.offsets(), island.part.offsets());
         prop_assert_eq!(again.part.sources(), island.part.sources());
         prop_assert_eq!(again.part.weights(), island.part.weights());
         prop_assert_eq!(again.part.features(), island.part.features());
@@ -177,13 +177,11 @@ proptest! {
         }
         expected.values_mut().for_each(|list| list.sort_unstable());
         prop_assert_eq!(lists(&island), expected);
-        let sorted = |list: &[u64]| island.part.sources()[list[0] as usize..list[1] as usize].is_sorted();
-        prop_assert!(island.part.offsets().windows(2).all(sorted), "lists ascend");
+        assert_ascending(&island);
 
         // What is known of its rows.
         let degree = |node: u64| world.edges.iter().filter(move |edge| edge.1 == node);
         for (row, &node) in island.part.original().iter().enumerate() {
-            prop_assert_eq!(world.original(island.globals[row]), node);
             let weight: f32 = degree(node).map(|edge| edge.2).sum();
             prop_assert!((island.degrees[row] - weight).abs() < 1e-4);
             if hearing.contains(&node) {
@@ -197,13 +195,18 @@ proptest! {
     }
 }
 
+fn assert_ascending(island: &Island) {
+    let sorted = |list: &[u64]| island.part.sources()[list[0] as usize..list[1] as usize].is_sorted();
+    assert!(island.part.offsets().windows(2).all(sorted), "lists ascend");
+}
+
 /// Features and labels are those of the nodes, and targets are those of the first part.
 fn check_columns(world: &World, island: &Island, own: &[Arc<Part>]) {
     let PartFeatures::Dense { width, values } = island.part.features() else { panic!("dense") };
     let PartLabels::Classes(labels) = island.part.labels() else { panic!("classes") };
-    for (row, &global) in island.globals.iter().enumerate() {
-        let part = world.parts.iter().find(|part| part.range().contains(&global)).unwrap();
-        let at = (global - part.range().start) as usize;
+    for (row, &node) in island.part.original().iter().enumerate() {
+        let part = &world.parts[world.owner[node as usize] as usize];
+        let at = part.row_of(NodeId(node)).unwrap() as usize;
         let PartFeatures::Dense { values: stored, .. } = part.features() else { panic!("dense") };
         assert_eq!(values[row * width..][..width], stored[at * width..][..width]);
         let PartLabels::Classes(classes) = part.labels() else { panic!("classes") };
@@ -216,22 +219,33 @@ fn check_columns(world: &World, island: &Island, own: &[Arc<Part>]) {
     assert_eq!(found.collect::<BTreeSet<_>>(), targets);
 }
 
-/// Many blocks of rows, and a part whose rows are far from each other on the island.
+/// Many blocks of rows, lists long and short, and a part whose rows are far from each other on the island.
 #[test]
 fn a_part_that_is_scattered_among_another_keeps_its_edges() {
-    let world =
-        world_cut(5000, 30_000, 3, 5, |node| if node % 600 == 0 { 0 } else { 1 + (node % 7 == 0) as u32 });
-    let pair = [Arc::clone(&world.parts[1]), Arc::clone(&world.parts[0])];
-    let island = Island::build(&world.parts[0], &pair, 1, &[], with_features(), &two_at_a_time);
-    let here = |node: u64| world.owner[node as usize] < 2;
-    let mut expected: BTreeMap<u64, Vec<(u64, u32)>> =
-        (0..5000).filter(|&node| here(node)).map(|node| (node, Vec::new())).collect();
-    for &(source, target, weight) in world.edges.iter().filter(|edge| here(edge.0) && here(edge.1)) {
-        expected.get_mut(&target).unwrap().push((source, weight.to_bits()));
+    for (weighted, with_guests) in [(true, false), (false, false), (false, true)] {
+        let part_of = |node: u64| if node % 600 == 0 { 0 } else { 1 + (node % 7 == 0) as u32 };
+        let world = world_cut((5000, 30_000), 3, 5, weighted, part_of);
+        let pair = [Arc::clone(&world.parts[1]), Arc::clone(&world.parts[0])];
+        let guests: Vec<Guests> =
+            with_guests.then(|| world.guests(Island::around(&pair), false)).into_iter().collect();
+        let island = Island::build(&world.parts[0], &pair, 1, &guests, Memory::default(), &two_at_a_time);
+        let own = |node: u64| world.owner[node as usize] < 2;
+        let here: BTreeSet<u64> = (0..5000)
+            .filter(|&node| own(node))
+            .chain(guests.iter().flat_map(|wave| wave.originals.clone()))
+            .collect();
+        let mut expected: BTreeMap<u64, Vec<(u64, u32)>> =
+            here.iter().map(|&node| (node, Vec::new())).collect();
+        for &(source, target, weight) in
+            world.edges.iter().filter(|edge| here.contains(&edge.0) && own(edge.1))
+        {
+            expected.get_mut(&target).unwrap().push((source, weight.to_bits()));
+        }
+        expected.values_mut().for_each(|list| list.sort_unstable());
+        assert_eq!(lists(&island), expected);
+        assert_ascending(&island);
+        check_columns(&world, &island, &pair);
     }
-    expected.values_mut().for_each(|list| list.sort_unstable());
-    assert_eq!(lists(&island), expected);
-    check_columns(&world, &island, &pair);
 }
 
 #[test]
@@ -241,7 +255,7 @@ fn after_a_full_sweep_every_edge_has_been_on_some_island() {
     for base in 0..5 {
         for other in (0..5).filter(|&other| other != base) {
             let pair = [Arc::clone(&world.parts[base]), Arc::clone(&world.parts[other])];
-            let island = Island::build(&world.parts[0], &pair, 1, &[], with_features(), &one_by_one);
+            let island = Island::build(&world.parts[0], &pair, 1, &[], Memory::default(), &one_by_one);
             for (target, list) in lists(&island) {
                 met.extend(list.into_iter().map(|(source, _)| (source, target)));
             }
@@ -255,12 +269,12 @@ fn after_a_full_sweep_every_edge_has_been_on_some_island() {
 fn the_island_of_the_only_part_is_that_part_and_one_of_nothing_is_empty() {
     let world = world(40, 200, 1, 9);
     let part = &world.parts[0];
-    let island = Island::build(part, &world.parts, 1, &[], with_features(), &one_by_one);
+    let island = Island::build(part, &world.parts, 1, &[], Memory::default(), &one_by_one);
     assert_eq!(island.part.original(), part.original());
     assert_eq!(island.part.offsets(), part.offsets());
     assert_eq!(island.part.sources(), part.sources());
     assert_eq!(island.part.train(), part.train());
     assert_eq!(island.part.features(), part.features());
-    let nothing = Island::build(part, &[], 0, &[], with_features(), &one_by_one);
+    let nothing = Island::build(part, &[], 0, &[], Memory::default(), &one_by_one);
     assert_eq!((nothing.part.owned(), nothing.part.edges(), nothing.part.train().len()), (0, 0, 0));
 }

@@ -147,6 +147,8 @@ impl Sight {
         let scaling = worker.config.data.features;
         let features = || feature::with_guests(&seen.part, &self.guests, scaling, &worker.tape.pool);
         let input = read.unwrap_or_else(features);
+        // Features were copied.
+        seen.part.release();
         Ok(Some((seen, input)))
     }
 }

@@ -15,7 +15,6 @@ mod rows;
 
 pub use hands::{Hands, one_by_one};
 
-use super::manifest::FeatureKind;
 use super::part::{Arrays, Part};
 use crate::PartId;
 use crate::array::{Array, collected, with_room};
@@ -54,16 +53,7 @@ pub struct GuestLists {
     pub weights: Vec<f32>,
 }
 
-/// What an island is made with.
-#[derive(Debug, Default)]
-pub struct Supply {
-    /// Whether its rows have features.
-    pub features: bool,
-    /// Memory of an island that is no more, if there is any: new memory costs more than what is written to it.
-    pub memory: Memory,
-}
-
-/// Memory of the long arrays of an island, whatever is in it.
+/// Memory of the long arrays of an island, whatever is in it, for the next: new memory costs more than what is written to it.
 #[derive(Debug, Default)]
 pub struct Memory {
     features: Vec<f32>,
@@ -101,8 +91,6 @@ pub struct Island {
     /// The piece, as if there was no more of the graph. Its training nodes are those of the parts that were asked to
     /// give theirs; it has no other splits.
     pub part: Part,
-    /// Global id of each row in the whole graph.
-    pub globals: Vec<u64>,
     /// Weighted in-degree of each row in the whole graph.
     pub degrees: Vec<f32>,
     /// In-edges of each row in the whole graph; those of a guest without a list count as 0.
@@ -120,17 +108,16 @@ impl Island {
         ids
     }
 
-    /// The island of `parts` and `guests` (wave by wave, each ascending), made by these `hands`; the first `trained` parts
-    /// give their training nodes. `like` is any part of the store.
+    /// The island of `parts` and `guests` (wave by wave, each ascending), made by these `hands` in this `memory` as far as it is
+    /// enough; the first `trained` parts give their training nodes. `like` is any part of the store.
     pub fn build(
         like: &Part,
         parts: &[Arc<Part>],
         trained: usize,
         guests: &[Guests],
-        supply: Supply,
+        memory: Memory,
         hands: &Hands<'_>,
     ) -> Self {
-        let Supply { features, memory } = supply;
         let crew = Crew::muster(parts, guests);
         let lists = lists::found(&crew, like.weights().is_some(), memory.sources, memory.weights, hands);
         let mut arrays = Arrays {
@@ -141,8 +128,7 @@ impl Island {
             splits: [crew.training(trained).into(), Vec::new().into(), Vec::new().into()],
             ..Arrays::default()
         };
-        let kind = if features { like.feature_kind } else { FeatureKind::None };
-        rows::copy(&crew, kind, memory.features, &mut arrays, hands);
+        rows::copy(&crew, like.feature_kind, memory.features, &mut arrays, hands);
         crew.labels(like.label_kind, &mut arrays);
         let nodes = crew.rows.len() as u64;
         let edge_columns = EdgeColumns { weighted: like.edge_columns.weighted, ..EdgeColumns::default() };
@@ -150,13 +136,13 @@ impl Island {
             id: PartId(0),
             starts: Arc::new([0, nodes]),
             edge_columns,
-            feature_kind: kind,
+            feature_kind: like.feature_kind,
             label_kind: like.label_kind,
             undirected: like.undirected,
             arrays,
         };
-        let (globals, degrees, in_edges) = crew.facts();
-        Self { part, globals, degrees, in_edges }
+        let (degrees, in_edges) = crew.facts();
+        Self { part, degrees, in_edges }
     }
 
     /// Share of the in-edges of `row` in the whole graph that are on the island; 1 where it has none.

@@ -524,6 +524,8 @@ impl Checks<'_> {
         self.ascending(layout::HALO, &arrays.halo, nodes)?;
         self.starts_of(layout::OFFSETS, &arrays.offsets, arrays.sources.len())?;
         self.below(layout::SOURCES, &arrays.sources, rows)?;
+        self.foreign(&arrays.halo)?;
+        self.lists(&arrays.sources)?;
         if let Some(order) = &arrays.order {
             self.order(order)?;
         }
@@ -593,6 +595,32 @@ impl Checks<'_> {
         }
         let at = numbers.iter().position(|&number| number == largest).unwrap_or(0);
         Err(self.wrong(name, &format!("element {at}"), &format!("a number below {bound}"), largest))
+    }
+
+    /// A halo of nodes that other parts own.
+    fn foreign(&self, halo: &[u64]) -> Result<()> {
+        let own = self.part.range();
+        let at = halo.partition_point(|&node| node < own.start);
+        match halo.get(at).filter(|node| own.contains(node)) {
+            None => Ok(()),
+            Some(node) => {
+                let expected = format!("an id outside of {}..{}", own.start, own.end);
+                Err(self.wrong(layout::HALO, &format!("element {at}"), &expected, node))
+            }
+        }
+    }
+
+    /// In-edges that ascend within their lists.
+    fn lists(&self, sources: &[u32]) -> Result<()> {
+        for list in self.part.arrays.offsets.windows(2).map(|ends| ends[0] as usize..ends[1] as usize) {
+            if !sources[list.clone()].is_sorted() {
+                let at =
+                    list.clone().find(|&at| at > list.start && sources[at] < sources[at - 1]).unwrap_or(0);
+                let expected = format!("at least {}", sources[at.saturating_sub(1)]);
+                return Err(self.wrong(layout::SOURCES, &format!("element {at}"), &expected, sources[at]));
+            }
+        }
+        Ok(())
     }
 
     /// Positions within their lists.

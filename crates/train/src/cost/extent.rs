@@ -54,7 +54,8 @@ impl Extent {
     /// and pages of lists that are being read.
     pub fn making(&self) -> u64 {
         let lists = if self.hops > 1 { 24 * self.edges } else { 0 };
-        3 * self.guests * (self.row + 28) + lists + 32 * self.rows + 8 * self.edges + MAPPED
+        let pages = (8 + 4 * u64::from(self.weighted)) * self.edges;
+        3 * self.guests * (self.row + 28) + lists + 32 * self.rows + pages + MAPPED
     }
 
     /// Bytes of the layers of a step on all its nodes, and of their input in the order of a plan with what follows
@@ -82,7 +83,8 @@ impl Extent {
         let lists = (4 + 4 * u64::from(self.weighted)) * self.edges;
         let guests = 3 * self.guests * (self.row + 28);
         let input = (2 * self.features()).max(2 * hidden * self.rows);
-        28 * self.rows + lists + MAPPED + lists.max(guests).max(input + 2 * 4 * computed * self.rows)
+        let rows = if widths.attends { 3 } else { 2 } * 4 * computed * self.rows;
+        40 * self.rows + lists + MAPPED + lists.max(guests).max(input + rows)
     }
 
     /// Bytes of a layer of all its rows, to and fro.

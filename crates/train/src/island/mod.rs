@@ -18,7 +18,7 @@ use crate::scratch::Scratch;
 use crate::worker::labelled_training_rows;
 use crate::{Error, Result};
 use archipelago_comm::{Comm, Kind};
-use archipelago_graph::store::island::{Memory, Supply};
+use archipelago_graph::store::island::Memory;
 use archipelago_graph::store::{Guests, Island};
 use archipelago_graph::{GlobalId, Part, PartId, Store};
 use guests::{Ask, Waiting};
@@ -179,7 +179,7 @@ impl Islands {
     }
 
     /// Makes an island. All ranks make one together where guests are exchanged.
-    pub fn make(&self, wish: Wish<'_>) -> Result<Island> {
+    fn make(&self, wish: Wish<'_>) -> Result<Island> {
         let (parts, guests) = self.around(&wish)?;
         let rows: usize =
             parts.iter().map(|part| part.owned()).chain(guests.iter().map(|g| g.ids.len())).sum();
@@ -189,9 +189,8 @@ impl Islands {
                 "cut the graph into more parts, or let islands reach less far (`residency.halo`)",
             ));
         }
-        let supply = Supply { features: wish.features, memory: self.spare.take() };
         let hands = |count: usize, body: &(dyn Fn(usize) + Sync)| self.pool.for_each(count, body);
-        let island = Island::build(&self.like, &parts, wish.trained, &guests, supply, &hands);
+        let island = Island::build(&self.like, &parts, wish.trained, &guests, self.spare.take(), &hands);
         parts.iter().for_each(|part| self.leave(part));
         Ok(island)
     }

@@ -105,29 +105,25 @@ impl<'a> Crew<'a> {
         rows
     }
 
-    /// Global id, weighted in-degree and number of in-edges of each row, in the whole graph.
-    pub fn facts(&self) -> (Vec<u64>, Vec<f32>, Vec<u32>) {
-        let (mut globals, mut degrees) = (with_room(self.rows.len()), with_room(self.rows.len()));
-        let mut in_edges = with_room(self.rows.len());
-        let own: Vec<_> =
-            self.parts.iter().map(|part| (part.range().start, part.offsets(), part.weights())).collect();
+    /// Weighted in-degree and number of in-edges of each row, in the whole graph.
+    pub fn facts(&self) -> (Vec<f32>, Vec<u32>) {
+        let (mut degrees, mut in_edges) = (with_room(self.rows.len()), with_room(self.rows.len()));
+        let own: Vec<_> = self.parts.iter().map(|part| (part.offsets(), part.weights())).collect();
         for origin in &self.rows {
             let row = origin.row as usize;
             match own.get(origin.source as usize) {
-                Some((first, offsets, weights)) => {
+                Some((offsets, weights)) => {
                     let list = offsets[row] as usize..offsets[row + 1] as usize;
-                    globals.push(first + u64::from(origin.row));
                     in_edges.push(list.len() as u32);
                     degrees.push(weights.map_or(list.len() as f32, |weights| weights[list].iter().sum()));
                 }
                 None => {
                     let wave = &self.guests[origin.source as usize - self.parts.len()];
-                    globals.push(wave.ids[row]);
                     degrees.push(wave.degrees[row]);
                     in_edges.push(wave.lists.as_ref().map_or(0, |lists| lists.counts[row]));
                 }
             }
         }
-        (globals, degrees, in_edges)
+        (degrees, in_edges)
     }
 }

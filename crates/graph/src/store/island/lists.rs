@@ -36,6 +36,7 @@ pub(super) fn found(
     let lists = Lists::of(crew, hands);
     let offsets = lists.offsets(hands);
     let (most, len) = (crew.parts.iter().map(|part| part.edges()).sum(), offsets[crew.rows.len()] as usize);
+    let most = len.max(most);
     let mut sources = list_of(sources, len, most);
     let mut weights = if weighted { list_of(weights, len, most) } else { Vec::new() };
     let (mut left, mut left_weights) = (&mut sources[..], &mut weights[..]);
@@ -124,6 +125,12 @@ impl<'a> Lists<'a> {
             };
             read.lists.push((read.edges.len(), order));
         }
+        // What is counted and what is found are two passes: a gap would be filled with what was there before.
+        assert_eq!(
+            read.edges.len(),
+            piece.sources.len(),
+            "in-edges that were counted and in-edges that are there"
+        );
         read.put(piece);
     }
 }
@@ -329,10 +336,13 @@ impl<'a> PartLists<'a> {
     /// The edges of a list in each span.
     fn cut(&self, mut list: Range<usize>) -> impl Iterator<Item = (&Span<'a>, Range<usize>)> {
         let before = |edges: Range<usize>, row| edges.start + below(&self.sources[edges], row);
-        self.spans.iter().map(move |span| {
+        self.spans.iter().map_while(move |span| {
+            if list.is_empty() {
+                return None;
+            }
             let start = before(list.clone(), span.rows.start);
             list.start = before(start..list.end, span.rows.end);
-            (span, start..list.start)
+            Some((span, start..list.start))
         })
     }
 
@@ -403,7 +413,7 @@ fn halo_spans<'a>(crew: &'a Crew<'a>, index: usize, hands: &Hands<'_>) -> Vec<Sp
         if !rows.is_empty() {
             add(rows.clone(), true, &|node| places[(node - range.start) as usize]);
         }
-        seen = rows.end;
+        seen = seen.max(rows.end);
     }
     if !crew.guests.is_empty() && seen < halo.len() {
         add(seen..halo.len(), false, &guests);
@@ -413,9 +423,11 @@ fn halo_spans<'a>(crew: &'a Crew<'a>, index: usize, hands: &Hands<'_>) -> Vec<Sp
 
 /// The places of these nodes.
 fn look_up(nodes: &[u64], place: &(dyn Fn(u64) -> u32 + Sync), hands: &Hands<'_>) -> Vec<u32> {
+    /// Nodes that one hand looks up at a time.
+    const GRAIN: usize = 1 << 13;
     let mut places = with_room(nodes.len());
     places.resize(nodes.len(), NONE);
-    let pieces = places.chunks_mut(BLOCK).zip(nodes.chunks(BLOCK)).collect();
+    let pieces = places.chunks_mut(GRAIN).zip(nodes.chunks(GRAIN)).collect();
     share_out(hands, pieces, |_, (places, nodes)| {
         places.iter_mut().zip(nodes.iter()).for_each(|(slot, &node)| *slot = place(node));
     });

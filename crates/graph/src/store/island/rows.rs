@@ -13,7 +13,7 @@ const STRETCH: usize = 1 << 14;
 /// Rows that one hand copies at a time.
 const HANDFUL: usize = 1 << 9;
 
-/// Puts the features of everybody into `arrays`, dense ones in `memory` if it is enough.
+/// Puts the features of everybody into `arrays`, their numbers in `memory` if it is enough.
 pub(super) fn copy(
     crew: &Crew<'_>,
     kind: FeatureKind,
@@ -24,7 +24,7 @@ pub(super) fn copy(
     match kind {
         FeatureKind::None => {}
         FeatureKind::Dense { width } => arrays.features = dense(crew, width, memory, hands).into(),
-        FeatureKind::Sparse { .. } => sparse(crew, arrays),
+        FeatureKind::Sparse { .. } => sparse(crew, memory, arrays),
     }
 }
 
@@ -61,8 +61,9 @@ fn dense(crew: &Crew<'_>, width: usize, memory: Vec<f32>, hands: &Hands<'_>) -> 
     values
 }
 
-fn sparse(crew: &Crew<'_>, arrays: &mut Arrays) {
-    let (mut offsets, mut columns, mut values) = (vec![0u64], Vec::new(), Vec::new());
+fn sparse(crew: &Crew<'_>, mut values: Vec<f32>, arrays: &mut Arrays) {
+    let (mut offsets, mut columns) = (vec![0u64], Vec::new());
+    values.clear();
     for origin in &crew.rows {
         let (source, row) = (origin.source as usize, origin.row as usize);
         let (starts, from, numbers): (&[u64], &[u32], &[f32]) = match crew.parts.get(source) {
