@@ -1,4 +1,4 @@
-//! Node features of a part as input rows, in the row order of a plan or of a batch.
+//! Node features of a part as input rows: in the row order of a plan or of a batch, or all of them and those around it.
 
 use crate::ops::Pool;
 use crate::ops::isa::{Plain, Simd};

@@ -72,7 +72,7 @@ pub(super) fn islands(worker: &Worker) -> Result<&Islands> {
 }
 
 /// Has the files of the next phase read ahead, where parts take turns; `parts` are those of a base's island. Called before the
-/// island of this phase is made: making one takes the processor as long as reading one takes the disk.
+/// island of this phase is made, so that the disk reads one while processors make the other.
 pub(super) fn read_ahead(worker: &Worker, phase: usize, parts: impl Fn(PartId) -> Vec<PartId>) -> Result<()> {
     let islands = islands(worker)?;
     let turns = islands.turns;
