@@ -46,7 +46,7 @@ fn world_cut(
     let like = sbm::generate(&options, &Silent).unwrap();
     let key = Key::new(seed, Purpose::Generate);
     let end = |place: u64| key.bits(place) % nodes;
-    let target = |edge: u64| if edge % 8 == 0 { nodes / 2 } else { end(3 * edge + 1) };
+    let target = |edge: u64| if edge.is_multiple_of(8) { nodes / 2 } else { end(3 * edge + 1) };
     let weight = |edge: u64| if weighted { key.unit(3 * edge + 2) as f32 + 0.5 } else { 1.0 };
     let edges: Edges = (0..count).map(|edge| (end(3 * edge), target(edge), weight(edge))).collect();
     let chunk = EdgeChunk {
@@ -223,7 +223,8 @@ fn check_columns(world: &World, island: &Island, own: &[Arc<Part>]) {
 #[test]
 fn a_part_that_is_scattered_among_another_keeps_its_edges() {
     for (weighted, with_guests) in [(true, false), (false, false), (false, true)] {
-        let part_of = |node: u64| if node % 600 == 0 { 0 } else { 1 + (node % 7 == 0) as u32 };
+        let part_of =
+            |node: u64| if node.is_multiple_of(600) { 0 } else { 1 + u32::from(node.is_multiple_of(7)) };
         let world = world_cut((5000, 30_000), 3, 5, weighted, part_of);
         let pair = [Arc::clone(&world.parts[1]), Arc::clone(&world.parts[0])];
         let guests: Vec<Guests> =
