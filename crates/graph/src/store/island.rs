@@ -5,7 +5,7 @@
 //! original id, whichever part they come from, and every list of in-edges is ascending too. What an island leaves out
 //! is on record: for every row its degree in the whole graph stands beside the in-edges that are left (coverage).
 //!
-//! Cost: two passes over the nodes and edges of its parts ([`lists`]), and a copy of their features ([`rows`]); pages
+//! Cost: two passes over the nodes and edges of its parts (`lists`), and a copy of their features (`rows`); pages
 //! of the mapped files are given back as the copy goes on, so that no more than the island itself stays in memory.
 
 mod crew;
