@@ -2,9 +2,21 @@
 
 /// The most memory this process ever held, in bytes.
 pub fn peak_rss_bytes() -> u64 {
-    // Linux counts kilobytes here, macOS bytes.
+    // On Linux `getrusage` counts what the process held that this one was started from, too.
+    if let Some(peak) =
+        std::fs::read_to_string("/proc/self/status").ok().and_then(|status| high_water(&status))
+    {
+        return peak;
+    }
+    // macOS counts bytes here, others kilobytes.
     let unit = if cfg!(target_os = "macos") { 1 } else { 1024 };
     u64::try_from(usage().ru_maxrss).unwrap_or(0) * unit
+}
+
+/// The high-water mark in Linux's words about a process.
+fn high_water(status: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    Some(1024 * line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?)
 }
 
 /// Seconds that all threads of this process have computed, in user and system mode.
@@ -57,6 +69,23 @@ mod tests {
         assert_eq!(sum, 4 * (32 << 20));
         assert!(cpu_seconds() > before);
         assert!(peak_rss_bytes() >= 32 << 20);
+    }
+
+    #[test]
+    fn the_peak_is_read_from_what_linux_says() {
+        assert_eq!(high_water("Name:\tarchi\nVmHWM:\t    1520 kB\nVmRSS:\t 8 kB\n"), Some(1520 * 1024));
+        assert_eq!(high_water("Name:\tarchi\n"), None);
+    }
+
+    /// A process that is started from a large one is not large.
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn what_a_parent_holds_does_not_count() {
+        let large = std::hint::black_box(vec![1u8; 256 << 20]);
+        let child = std::process::Command::new("cat").arg("/proc/self/status").output().unwrap();
+        let peak = high_water(&String::from_utf8_lossy(&child.stdout)).unwrap();
+        assert!(peak < 64 << 20, "{peak} bytes");
+        drop(large);
     }
 
     #[test]
