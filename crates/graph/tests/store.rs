@@ -385,6 +385,34 @@ fn numbers_that_would_index_out_of_bounds_are_refused_when_the_part_is_opened() 
     }
 }
 
+/// Numbers that are in bounds, but not where islands look for them.
+#[test]
+fn lists_that_do_not_ascend_and_a_halo_of_own_nodes_are_refused_when_the_part_is_opened() {
+    let (_home, store) = sample();
+    let refused = |name: &str, damage: &dyn Fn(&mut [u8])| {
+        let file = store.join("part-00000").join(name);
+        let good = fs::read(&file).unwrap();
+        let mut bad = good.clone();
+        damage(&mut bad);
+        assert_ne!(bad, good, "{name}");
+        fs::write(&file, &bad).unwrap();
+        let error = Store::open(&store).unwrap().part(PartId(0)).unwrap_err().to_string();
+        assert!(error.contains(name) && error.contains("damaged"), "{error}");
+        fs::write(&file, &good).unwrap();
+    };
+    let part = Store::open(&store).unwrap().part(PartId(0)).unwrap();
+    let lists = part.offsets().windows(2).map(|ends| ends[0] as usize..ends[1] as usize);
+    let ends = |list: &std::ops::Range<usize>| (part.sources()[list.start], part.sources()[list.end - 1]);
+    let list = lists.filter(|list| list.len() > 1).find(|list| ends(list).0 < ends(list).1).unwrap();
+    let (first, last) = ends(&list);
+    refused(layout::SOURCES, &|bytes| {
+        bytes[4 * list.start..][..4].copy_from_slice(&last.to_le_bytes());
+        bytes[4 * (list.end - 1)..][..4].copy_from_slice(&first.to_le_bytes());
+    });
+    let own = part.range().end - 1;
+    refused(layout::HALO, &|bytes| bytes[..8].copy_from_slice(&own.to_le_bytes()));
+}
+
 #[test]
 fn manifests_of_other_formats_versions_and_counts_are_refused_by_name() {
     let (_home, store) = sample();

@@ -74,9 +74,9 @@ pub fn rows(part: &Part, wanted: &[u32], scaling: Features) -> Input {
     let features = Scaled::of(part, scaling);
     let Some(width) = dense_width(part) else { return sparse(part, &features, wanted) };
     let mut values = Buffer::zeros(wanted.len() * width);
-    for (slot, &node) in values.chunks_exact_mut(width).zip(wanted) {
-        features.copy_dense(node as usize, slot);
-    }
+    copy_rows(&Pool::default(), &mut values, width, |at, slot| {
+        features.copy_dense(wanted[at] as usize, slot)
+    });
     Input::Dense(Arc::new(Matrix { rows: wanted.len(), cols: width, values: values.into() }))
 }
 

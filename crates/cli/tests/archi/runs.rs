@@ -127,6 +127,19 @@ fn a_run_in_turns_stays_within_the_memory_that_it_stated() {
     assert!(peak.unwrap() <= stated.unwrap(), "{peak:?} bytes, {stated:?} were stated");
 }
 
+/// Linux hands the peak of a process down to those that it starts.
+#[test]
+fn what_started_a_run_does_not_count_as_its_memory() {
+    let bench = Bench::new();
+    bench.communities(400);
+    let large = std::hint::black_box(vec![1u8; 512 << 20]);
+    let summary = bench.done("train --data data --model sage --epochs 1 --out run --json");
+    drop(large);
+    let summary: serde_json::Value = serde_json::from_str(&summary.stdout).unwrap();
+    let peak = summary["peak_rss_bytes"].as_u64().unwrap();
+    assert!((1..256 << 20).contains(&peak), "{peak} bytes");
+}
+
 #[test]
 fn a_run_in_turns_is_evaluated_and_inferred_in_turns() {
     let bench = Bench::new();

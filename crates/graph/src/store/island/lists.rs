@@ -8,7 +8,6 @@
 use super::crew::{Crew, NONE};
 use super::hands::{Hands, share_out};
 use super::list_of;
-use crate::array::with_room;
 use crate::store::part::Part;
 use std::borrow::Cow;
 use std::ops::Range;
@@ -425,8 +424,7 @@ fn halo_spans<'a>(crew: &'a Crew<'a>, index: usize, hands: &Hands<'_>) -> Vec<Sp
 fn look_up(nodes: &[u64], place: &(dyn Fn(u64) -> u32 + Sync), hands: &Hands<'_>) -> Vec<u32> {
     /// Nodes that one hand looks up at a time.
     const GRAIN: usize = 1 << 13;
-    let mut places = with_room(nodes.len());
-    places.resize(nodes.len(), NONE);
+    let mut places = list_of(Vec::new(), nodes.len(), nodes.len());
     let pieces = places.chunks_mut(GRAIN).zip(nodes.chunks(GRAIN)).collect();
     share_out(hands, pieces, |_, (places, nodes)| {
         places.iter_mut().zip(nodes.iter()).for_each(|(slot, &node)| *slot = place(node));
