@@ -78,8 +78,9 @@ struct Told {
 impl Index {
     /// The layers of a batch; all ranks ask together, also one without targets.
     pub fn batch(&mut self, comm: &Comm, wanted: Wanted<'_>) -> Result<Active> {
-        let mut order = Vec::new();
-        self.add(&mut order, wanted.targets.to_vec(), wanted.places);
+        let (mut order, mut found) = (Vec::new(), Vec::with_capacity(wanted.targets.len()));
+        wanted.targets.iter().for_each(|&row| self.find(row, &mut found));
+        self.number(&mut order, found, wanted.places);
         let mut requests = Vec::with_capacity(wanted.layers);
         for _ in 0..wanted.layers {
             requests.push(self.request(comm, &mut order, &wanted)?);
@@ -111,18 +112,24 @@ impl Index {
         layout
     }
 
-    /// Numbers those of these own rows that are not yet, by their places or in ascending order for the sake of locality.
-    fn add(&mut self, order: &mut Vec<u32>, mut rows: Vec<u32>, places: Option<&[u32]>) {
-        match places {
-            Some(places) => rows.sort_unstable_by_key(|&row| places[row as usize]),
-            None => rows.sort_unstable(),
+    /// Adds an own row to those that were found, if it is not in the batch yet.
+    fn find(&mut self, row: u32, found: &mut Vec<u32>) {
+        let position = &mut self.position[row as usize];
+        if *position == NONE {
+            *position = FOUND;
+            found.push(row);
         }
-        for row in rows {
-            let position = &mut self.position[row as usize];
-            if *position >= FOUND {
-                *position = order.len() as u32;
-                order.push(row);
-            }
+    }
+
+    /// Numbers the own rows that were found, by their places or in ascending order for the sake of locality.
+    fn number(&mut self, order: &mut Vec<u32>, mut found: Vec<u32>, places: Option<&[u32]>) {
+        match places {
+            Some(places) => found.sort_unstable_by_key(|&row| places[row as usize]),
+            None => sort_found(&mut found, &self.position[..self.owned]),
+        }
+        for row in found {
+            self.position[row as usize] = order.len() as u32;
+            order.push(row);
         }
     }
 
@@ -133,7 +140,7 @@ impl Index {
         let mirrors = told.iter().flat_map(|told| &told.mirrors).map(|&at| self.owned + at as usize);
         let lists = order.iter().map(|&row| row as usize).chain(mirrors);
         let sources = &self.lists.sources[..];
-        let (mut needed, mut halo) = (Vec::new(), Vec::new());
+        let (mut found, mut halo) = (Vec::new(), Vec::new());
         for list in lists {
             for &source in &sources[self.lists.range(list)] {
                 let position = &mut self.position[source as usize];
@@ -141,19 +148,19 @@ impl Index {
                     *position = FOUND;
                     match (source as usize).checked_sub(self.owned) {
                         Some(at) => halo.push(at as u32),
-                        None => needed.push(source),
+                        None => found.push(source),
                     }
                 }
             }
         }
-        halo.sort_unstable();
+        sort_found(&mut halo, &self.position[self.owned..]);
         halo.iter().for_each(|&at| self.position[self.owned + at as usize] = NONE);
         let asked = comm.all_to_all(self.halo.by_owner(&halo), Kind::Control)?;
-        needed.extend(asked.iter().flatten());
+        asked.iter().flatten().for_each(|&row| self.find(row, &mut found));
         if wanted.all_hidden_rows {
-            needed.extend((0..self.owned as u32).filter(|&row| wanted.keeps(row)));
+            (0..self.owned as u32).filter(|&row| wanted.keeps(row)).for_each(|row| self.find(row, &mut found));
         }
-        self.add(order, needed, wanted.places);
+        self.number(order, found, wanted.places);
         Ok(Request { targets, halo, wanted: asked, told })
     }
 
@@ -173,7 +180,7 @@ impl Index {
         let degrees = within.map_or(&self.degrees[..], |within| within.degrees);
         let degrees = rows.map(|row| degrees[row]).collect();
         let send = request.wanted.iter().map(|rows| self.positions(rows)).collect();
-        let receive = self.halo.by_owner(&request.halo).iter().map(Vec::len).collect();
+        let receive = self.halo.counts(&request.halo);
         let layout = Layout::new(Arc::new(block), Arc::new(nodes), degrees, Routes { send, receive });
         for &index in &request.halo {
             self.position[owned + index as usize] = NONE;
@@ -209,29 +216,56 @@ impl Index {
         lists: impl Iterator<Item = usize> + Clone,
         within: Option<Within<'_>>,
     ) -> Adjacency {
-        let (sources, weights) = (&self.lists.sources[..], self.lists.weights.as_deref());
+        let sources = &self.lists.sources[..];
+        // Equal numbers need no order: nothing tells one from the other.
+        let bare = self.lists.weights.is_none() && self.lists.values.is_none();
         let edges =
             if within.is_none() { lists.clone().map(|list| self.lists.range(list).len()).sum() } else { 0 };
         let mut placed = Adjacency { offsets: vec![0], ..Adjacency::default() };
         placed.neighbors.reserve_exact(edges);
         let mut list: Vec<(u32, usize)> = Vec::new();
         for range in lists.map(|list| self.lists.range(list)) {
-            list.clear();
             let kept =
                 range.filter(|&edge| within.is_none_or(|within| within.inside[sources[edge] as usize]));
-            list.extend(kept.map(|edge| (self.position[sources[edge] as usize], edge)));
-            list.sort_by_key(|(source, _)| *source);
-            placed.neighbors.extend(list.iter().map(|(source, _)| source));
-            if let Some(weights) = weights {
-                placed.weights.extend(list.iter().map(|&(_, edge)| weights[edge]));
-            }
-            if self.lists.values.is_some() {
-                placed.places.extend(list.iter().map(|&(_, edge)| edge as u32));
+            let kept = kept.map(|edge| (self.position[sources[edge] as usize], edge));
+            if bare {
+                let start = placed.neighbors.len();
+                placed.neighbors.extend(kept.map(|(source, _)| source));
+                placed.neighbors[start..].sort_unstable();
+            } else {
+                list.clear();
+                list.extend(kept);
+                list.sort_by_key(|(source, _)| *source);
+                self.place(&list, &mut placed);
             }
             placed.offsets.push(placed.neighbors.len() as u64);
         }
         placed
     }
+
+    /// Adds a list of edges with what stands on them.
+    fn place(&self, list: &[(u32, usize)], placed: &mut Adjacency) {
+        placed.neighbors.extend(list.iter().map(|(source, _)| source));
+        if let Some(weights) = self.lists.weights.as_deref() {
+            placed.weights.extend(list.iter().map(|&(_, edge)| weights[edge]));
+        }
+        if self.lists.values.is_some() {
+            placed.places.extend(list.iter().map(|&(_, edge)| edge as u32));
+        }
+    }
+}
+
+/// Puts the places that were `found`, all of which `positions` knows as such, into ascending order: few are sorted, many
+/// listed anew.
+fn sort_found(found: &mut Vec<u32>, positions: &[u32]) {
+    /// Places that are looked at in the time that it takes to sort one.
+    const LOOKS: usize = 8;
+    if found.len() * LOOKS < positions.len() {
+        found.sort_unstable();
+        return;
+    }
+    found.clear();
+    found.extend((0..).zip(positions).filter_map(|(at, &position)| (position == FOUND).then_some(at)));
 }
 
 impl Wanted<'_> {

@@ -32,15 +32,21 @@ impl Remote {
         self.rows.len()
     }
 
+    /// How many of these remote rows, ascending, each rank owns.
+    pub fn counts(&self, listed: &[u32]) -> Vec<usize> {
+        let before = |end: usize| listed.partition_point(|&at| (at as usize) < end);
+        self.starts.windows(2).map(|ends| before(ends[1]) - before(ends[0])).collect()
+    }
+
     /// These remote rows, ascending, as rows of their owners, for each rank.
     pub fn by_owner(&self, listed: &[u32]) -> Vec<Vec<u32>> {
         let mut rest = listed;
-        let of_rank = |end: &usize| {
-            let (of_rank, others) = rest.split_at(rest.partition_point(|&at| (at as usize) < *end));
+        let of_rank = |count: usize| {
+            let (of_rank, others) = rest.split_at(count);
             rest = others;
             of_rank.iter().map(|&at| self.rows[at as usize]).collect()
         };
-        self.starts[1..].iter().map(of_rank).collect()
+        self.counts(listed).into_iter().map(of_rank).collect()
     }
 
     /// Values of all remote rows, from what is `known` of ours.
