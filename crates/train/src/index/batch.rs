@@ -158,7 +158,9 @@ impl Index {
         let asked = comm.all_to_all(self.halo.by_owner(&halo), Kind::Control)?;
         asked.iter().flatten().for_each(|&row| self.find(row, &mut found));
         if wanted.all_hidden_rows {
-            (0..self.owned as u32).filter(|&row| wanted.keeps(row)).for_each(|row| self.find(row, &mut found));
+            (0..self.owned as u32)
+                .filter(|&row| wanted.keeps(row))
+                .for_each(|row| self.find(row, &mut found));
         }
         self.number(order, found, wanted.places);
         Ok(Request { targets, halo, wanted: asked, told })
