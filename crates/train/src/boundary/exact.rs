@@ -10,6 +10,7 @@ use crate::Result;
 use crate::run::{BatchKind, RunConfig};
 use crate::view::Layout;
 use archipelago_comm::{Comm, Tag};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// The stream of tags that rows travel on.
@@ -83,6 +84,15 @@ impl Boundary for Exact {
 
     fn depart_back(&mut self, crossing: Crossing, layout: &Layout, halo: &[f32]) -> Result<()> {
         self.ferry.depart_back(crossing, layout, halo)
+    }
+
+    fn compute_back(
+        &mut self,
+        crossing: Crossing,
+        layout: &Layout,
+        compute: &mut dyn FnMut(Range<usize>, &mut [f32]),
+    ) -> Result<bool> {
+        self.ferry.compute_back(crossing, layout, compute)
     }
 
     fn arrive_back(&mut self, crossing: Crossing, layout: &Layout, rows: &mut [f32]) -> Result<()> {

@@ -117,6 +117,28 @@ impl Ferry {
         halo_by_owner(layout).try_for_each(|(peer, of)| self.send_gradients(peer, crossing, layout, halo, of))
     }
 
+    /// The same for gradients that `compute` writes into the frames they leave in; whether the codec allows it.
+    pub fn compute_back(
+        &mut self,
+        crossing: Crossing,
+        layout: &Layout,
+        compute: &mut dyn FnMut(Range<usize>, &mut [f32]),
+    ) -> Result<bool> {
+        let (codec, width) = (self.codec(crossing), crossing.width);
+        if !codec.exact {
+            return Ok(false);
+        }
+        for (peer, of) in halo_by_owner(layout) {
+            self.count(if crossing.fixed { 0 } else { of.len() });
+            for part in frames_of(of.len(), codec.bytes(1, width)) {
+                let mut frame = self.comm.frame(codec.bytes(part.len(), width));
+                compute(of.start + part.start..of.start + part.end, frame.values_mut());
+                self.comm.send(peer, self.tag(crossing, true), kind(crossing), frame)?;
+            }
+        }
+        Ok(true)
+    }
+
     /// Adds the gradients that every rank sent to those of the rows that it reads.
     pub fn arrive_back(&mut self, crossing: Crossing, layout: &Layout, rows: &mut [f32]) -> Result<()> {
         wanted_by_reader(layout).try_for_each(|(peer, _)| self.add_gradients(peer, crossing, layout, rows))

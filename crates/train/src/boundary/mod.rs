@@ -47,6 +47,7 @@ use crate::ops::Pool;
 use crate::tape::Matrix;
 use crate::view::Layout;
 use crate::{Error, Result};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Rows on their way: which layer's, and how wide they are.
@@ -184,6 +185,18 @@ pub trait Boundary {
 
     /// Starts sending the gradients of the halo rows back to their owners. Must not wait.
     fn depart_back(&mut self, crossing: Crossing, layout: &Layout, halo: &[f32]) -> Result<()>;
+
+    /// The same for gradients that are yet to be computed: `compute` writes those of some halo rows where they leave from, and
+    /// the first are under way while the next are computed. False where a boundary does not send them as they are: then
+    /// nothing was asked for.
+    fn compute_back(
+        &mut self,
+        _crossing: Crossing,
+        _layout: &Layout,
+        _compute: &mut dyn FnMut(Range<usize>, &mut [f32]),
+    ) -> Result<bool> {
+        Ok(false)
+    }
 
     /// Adds what other ranks computed to the gradients of the local `rows`, in rank order. Not called in a layer that
     /// read [`Own::Kept`] rows whose gradient is not passed on.

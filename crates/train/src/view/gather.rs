@@ -18,6 +18,7 @@ use crate::ops::{Rows, Targets, dense};
 use crate::parameters::ParameterId;
 use crate::tape::{Buffer, Input, Matrix, Op, Tape, Var};
 use archipelago_graph::block::Adjacency;
+use std::ops::Range;
 use std::sync::Arc;
 
 struct Gathered {
@@ -272,11 +273,16 @@ impl Op for Gathered {
         let graph = backward(&self.layout, self.verb, !remembers);
         let crosses = self.layout.crosses();
         if crosses {
-            let mut halo = tape.arena.take(block.halo * width);
-            let remote = Targets::Range(block.local..block.sources());
-            kernel(&tape.pool, &graph, upstream, remote, &mut halo, false);
-            boundary.depart_back(self.crossing, &self.layout, &halo)?;
-            tape.arena.give(halo);
+            let mut compute = |of: Range<usize>, gradients: &mut [f32]| {
+                let remote = Targets::Range(block.local + of.start..block.local + of.end);
+                kernel(&tape.pool, &graph, upstream, remote, gradients, false);
+            };
+            if !boundary.compute_back(self.crossing, &self.layout, &mut compute)? {
+                let mut halo = tape.arena.take(block.halo * width);
+                compute(0..block.halo, &mut halo);
+                boundary.depart_back(self.crossing, &self.layout, &halo)?;
+                tape.arena.give(halo);
+            }
         }
         if self.sources.passes() {
             let mut rows = add_to_gradient(tape, self.sources.rows, &graph, upstream, block.local);
