@@ -17,7 +17,7 @@ pub mod average;
 
 use crate::ops::reduce::add_to;
 use crate::optimizer::limit_norm;
-use crate::parameters::Parameters;
+use crate::parameters::{Parameter, Parameters};
 use crate::run::RunConfig;
 use crate::{Error, Result};
 use archipelago_comm::{Codec, Comm, Kind, Rounding, Tag};
@@ -31,6 +31,9 @@ const SUMS: Tag = SHARES.sequence(1);
 
 /// Numbers that are encoded together, at most: those that share a scale in `int8`.
 const LONGEST_ROW: usize = 256;
+
+/// Numbers of a weight whose gradient is summed where it stands; shorter ones are put together, so that they take one message.
+const LONG: usize = 1 << 15;
 
 /// What a rank's encoded shares have lost so far, as a checkpoint calls it.
 const LOST: &str = "agree.lost";
@@ -71,8 +74,13 @@ impl SumGradients {
         if comm.size() == 1 {
             return Ok(());
         }
+        let alone = if self.encoded.is_some() { usize::MAX } else { LONG };
+        let is_alone = |parameter: &Parameter| parameter.grad.len() >= alone;
+        for parameter in parameters.iter_mut().filter(|parameter| is_alone(parameter)) {
+            comm.all_reduce_sum_f32(&mut parameter.grad, Kind::Gradients)?;
+        }
         self.flat.clear();
-        for parameter in parameters.iter() {
+        for parameter in parameters.iter().filter(|parameter| !is_alone(parameter)) {
             self.flat.extend_from_slice(&parameter.grad);
         }
         match &mut self.encoded {
@@ -80,7 +88,7 @@ impl SumGradients {
             None => comm.all_reduce_sum_f32(&mut self.flat, Kind::Gradients)?,
         }
         let mut rest = &self.flat[..];
-        for parameter in parameters.iter_mut() {
+        for parameter in parameters.iter_mut().filter(|parameter| !is_alone(parameter)) {
             let (mine, further) = rest.split_at(parameter.grad.len());
             parameter.grad.copy_from_slice(mine);
             rest = further;
@@ -237,7 +245,6 @@ impl Form {
 mod tests {
     use super::*;
     use crate::optimizer::gradient_norm;
-    use crate::parameters::Parameter;
     use archipelago_comm::codec::CODECS;
     use archipelago_comm::{Config, launch};
 
