@@ -176,7 +176,8 @@ struct Loop {
     library: Library,
     pool: Arc<Pool>,
     orders: Arc<Orders>,
-    outgoing: Vec<Flight>,
+    /// By receiver, in the order in which they leave: one that waits has those behind it wait, and need not be asked for.
+    outgoing: Vec<VecDeque<Flight>>,
     /// By sender, in the order in which they were sent.
     incoming: Vec<VecDeque<Flight>>,
     session: Option<Arc<Session>>,
@@ -187,9 +188,9 @@ struct Loop {
 
 impl Loop {
     fn new(library: Library, pool: Arc<Pool>, orders: Arc<Orders>) -> Self {
-        let incoming = (0..library.processes()).map(|_| VecDeque::new()).collect();
-        let (outgoing, early) = (Vec::new(), Vec::new());
-        Self { library, pool, orders, outgoing, incoming, session: None, early, leave_by: None }
+        let flights = || (0..library.processes()).map(|_| VecDeque::new()).collect();
+        let (outgoing, incoming) = (flights(), flights());
+        Self { library, pool, orders, outgoing, incoming, session: None, early: Vec::new(), leave_by: None }
     }
 
     fn run(mut self) {
@@ -204,7 +205,7 @@ impl Loop {
                 }
             }
             if let Some(by) = self.leave_by {
-                let flushed = self.outgoing.is_empty();
+                let flushed = self.is_flushed();
                 if flushed || Instant::now() > by {
                     break flushed && !self.orders.distrust.load(Ordering::Relaxed);
                 }
@@ -223,13 +224,13 @@ impl Loop {
     /// One look at everything; whether anything moved.
     fn turn(&mut self) -> Result<bool, String> {
         let mut moved = self.follow_orders()?;
-        let mut sent = 0;
-        while sent < self.outgoing.len() {
-            if self.library.landed(&mut self.outgoing[sent])? {
-                self.outgoing.swap_remove(sent);
+        for leaving in &mut self.outgoing {
+            while let Some(first) = leaving.front_mut() {
+                if !self.library.landed(first)? {
+                    break;
+                }
+                leaving.pop_front();
                 moved = true;
-            } else {
-                sent += 1;
             }
         }
         while self.library.receive(&self.pool, &mut self.incoming)? {
@@ -255,12 +256,20 @@ impl Loop {
             let order = lock(&self.orders.queue).pop_front();
             match order {
                 None => return Ok(moved),
-                Some(Order::Send(to, frame)) => self.outgoing.push(self.library.send(to, frame)?),
+                Some(Order::Send(to, frame)) => {
+                    let flight = self.library.send(to, frame)?;
+                    self.outgoing[to].push_back(flight);
+                }
                 Some(Order::Open(session)) => self.open(session),
                 Some(Order::Leave) => self.leave_by = Some(Instant::now() + FAREWELL),
             }
             moved = true;
         }
+    }
+
+    /// Whether nothing is on its way out.
+    fn is_flushed(&self) -> bool {
+        self.outgoing.iter().all(VecDeque::is_empty)
     }
 
     fn open(&mut self, session: Arc<Session>) {
@@ -312,7 +321,7 @@ impl Loop {
         if !queue.is_empty() {
             return idle;
         }
-        let awaited = self.orders.waiting.load(Ordering::Relaxed) > 0 || !self.outgoing.is_empty();
+        let awaited = self.orders.waiting.load(Ordering::Relaxed) > 0 || !self.is_flushed();
         if awaited || idle < QUIET {
             let rest = REST * (1 << (idle / LOOKS).min(DOUBLINGS));
             drop(self.orders.news.wait_timeout(queue, rest));
