@@ -15,6 +15,10 @@ use std::io::{BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 const BUFFER: usize = 1 << 20;
+/// The user's names of nodes in a dataset folder, one per line.
+pub(crate) const NODE_NAMES: &str = "node_names.txt";
+/// The user's names of classes.
+pub(crate) const CLASS_NAMES: &str = "class_names.txt";
 
 /// Writes `dataset` as a new dataset folder `out`.
 pub fn write_folder(dataset: &mut Dataset, out: &Path, progress: &dyn Progress) -> Result<()> {
@@ -33,7 +37,8 @@ pub fn write_folder(dataset: &mut Dataset, out: &Path, progress: &dyn Progress) 
             )?;
         }
     }
-    write_names(dataset.names.as_deref(), folder.path())?;
+    write_names(dataset.names.as_deref(), &folder.path().join(NODE_NAMES))?;
+    write_names(dataset.class_names.as_deref(), &folder.path().join(CLASS_NAMES))?;
     write_meta(dataset, folder.path())?;
     folder.commit()
 }
@@ -174,14 +179,13 @@ fn write_labels(labels: &Labels, folder: &Path) -> Result<()> {
 }
 
 /// One name per line; a line break inside a name would shift all that follow and is written as a space.
-fn write_names(names: Option<&[String]>, folder: &Path) -> Result<()> {
+fn write_names(names: Option<&[String]>, file: &Path) -> Result<()> {
     let Some(names) = names else { return Ok(()) };
-    let file = folder.join("node_names.txt");
-    let mut writer = BufWriter::new(File::create(&file).map_err(Error::io("create", &file))?);
+    let mut writer = BufWriter::new(File::create(file).map_err(Error::io("create", file))?);
     for name in names {
-        writeln!(writer, "{}", name.replace(['\n', '\r'], " ")).map_err(Error::io("write", &file))?;
+        writeln!(writer, "{}", name.replace(['\n', '\r'], " ")).map_err(Error::io("write", file))?;
     }
-    writer.flush().map_err(Error::io("write", &file))
+    writer.flush().map_err(Error::io("write", file))
 }
 
 fn write_meta(dataset: &Dataset, folder: &Path) -> Result<()> {

@@ -234,6 +234,8 @@ pub struct Dataset {
     pub splits: Splits,
     /// The user's own name of each node where ids were not already `0..nodes`.
     pub names: Option<Vec<String>>,
+    /// The user's own name of each class where labels were words.
+    pub class_names: Option<Vec<String>>,
     /// Things the reader assumed and the user may want to know, one sentence each.
     pub notes: Vec<String>,
 }

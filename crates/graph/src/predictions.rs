@@ -39,6 +39,8 @@ pub struct Columns<'a> {
 pub enum Values<'a> {
     /// Classes.
     Int(&'a [i64]),
+    /// Classes with a name each.
+    Named(&'a [i64], &'a [String]),
     /// 0 or 1 for each label.
     Flag(&'a [u8]),
     /// Scores or embeddings.
@@ -180,12 +182,25 @@ impl Table<'_> {
                 let (name, found) = (columns.name, columns.values.len());
                 return Err(Error::usage(format!("expected {expected} numbers in `{name}`, found {found}")));
             }
+            columns.check_names()?;
         }
         Ok(())
     }
 }
 
 impl Columns<'_> {
+    /// Refuses classes that have no name where others do.
+    fn check_names(&self) -> Result<()> {
+        let Values::Named(values, names) = self.values else { return Ok(()) };
+        match values.iter().find(|&&value| value < 0 || value as usize >= names.len()) {
+            None => Ok(()),
+            Some(value) => {
+                let (name, known) = (self.name, names.len());
+                Err(Error::usage(format!("expected classes below {known} in `{name}`, found {value}")))
+            }
+        }
+    }
+
     /// The name of every column.
     fn titles(&self) -> Vec<String> {
         match self.width {
@@ -198,7 +213,7 @@ impl Columns<'_> {
 impl Values<'_> {
     fn len(&self) -> usize {
         match self {
-            Self::Int(values) => values.len(),
+            Self::Int(values) | Self::Named(values, _) => values.len(),
             Self::Flag(values) => values.len(),
             Self::Float(values) => values.len(),
         }
@@ -207,16 +222,20 @@ impl Values<'_> {
     /// The NumPy type, and the bytes.
     fn raw(&self) -> (DType, &[u8]) {
         match self {
-            Self::Int(values) => (i64::default_dtype(), bytemuck::cast_slice(values)),
+            // An array of NumPy's holds numbers: those that the names stand for.
+            Self::Int(values) | Self::Named(values, _) => {
+                (i64::default_dtype(), bytemuck::cast_slice(values))
+            }
             Self::Flag(values) => (u8::default_dtype(), values),
             Self::Float(values) => (f32::default_dtype(), bytemuck::cast_slice(values)),
         }
     }
 
-    /// The number at `at` as text that reads back as the same number.
+    /// The number at `at` as text that reads back as the same number, or its name.
     fn text(&self, at: usize) -> String {
         match self {
             Self::Int(values) => values[at].to_string(),
+            Self::Named(values, names) => names[values[at] as usize].clone(),
             Self::Flag(values) => values[at].to_string(),
             Self::Float(values) => values[at].to_string(),
         }
@@ -273,25 +292,27 @@ fn write_parquet(table: &Table, file: &Path, out: &mut dyn Write) -> Result<()> 
 }
 
 fn parquet_schema(table: &Table) -> Result<Type, ParquetError> {
-    let column = |name: &str, physical: Physical, logical: Option<LogicalType>| {
+    let column = |name: &str, (physical, logical): (Physical, Option<LogicalType>)| {
         let column = Type::primitive_type_builder(name, physical);
         column.with_repetition(Repetition::REQUIRED).with_logical_type(logical).build().map(Arc::new)
     };
+    let words = || (Physical::BYTE_ARRAY, Some(LogicalType::String));
     let mut fields = Vec::new();
     for subject in table.subjects {
         fields.push(match table.names {
-            Some(_) => column(subject.title, Physical::BYTE_ARRAY, Some(LogicalType::String))?,
-            None => column(subject.title, Physical::INT64, None)?,
+            Some(_) => column(subject.title, words())?,
+            None => column(subject.title, (Physical::INT64, None))?,
         });
     }
     for columns in &table.columns {
-        let physical = match columns.values {
-            Values::Int(_) => Physical::INT64,
-            Values::Flag(_) => Physical::INT32,
-            Values::Float(_) => Physical::FLOAT,
-        };
         for title in columns.titles() {
-            fields.push(column(&title, physical, None)?);
+            let kind = match columns.values {
+                Values::Int(_) => (Physical::INT64, None),
+                Values::Named(..) => words(),
+                Values::Flag(_) => (Physical::INT32, None),
+                Values::Float(_) => (Physical::FLOAT, None),
+            };
+            fields.push(column(&title, kind)?);
         }
     }
     Type::group_type_builder("predictions").with_fields(fields).build()
@@ -322,6 +343,10 @@ fn write_group(
             write_column(group, |writer| match (writer, columns.values) {
                 (ColumnWriter::Int64ColumnWriter(writer), Values::Int(values)) => {
                     writer.write_batch(&of_rows().map(|i| values[i]).collect::<Vec<_>>(), None, None)
+                }
+                (ColumnWriter::ByteArrayColumnWriter(writer), Values::Named(values, names)) => {
+                    let names = of_rows().map(|i| names[values[i] as usize].as_str().into());
+                    writer.write_batch(&names.collect::<Vec<ByteArray>>(), None, None)
                 }
                 (ColumnWriter::Int32ColumnWriter(writer), Values::Flag(values)) => writer.write_batch(
                     &of_rows().map(|i| i32::from(values[i])).collect::<Vec<_>>(),
@@ -422,6 +447,27 @@ mod tests {
             SerializedFileReader::new(fs::File::open(folder.path().join("p.parquet")).unwrap()).unwrap();
         let first = reader.get_row_iter(None).unwrap().next().unwrap().unwrap();
         assert_eq!(first.get_string(0).unwrap(), "a, b");
+    }
+
+    #[test]
+    fn classes_go_by_their_names_but_in_an_array_of_numbers() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |extension| folder.path().join("p").with_extension(extension);
+        let (classes, names) = ([1, 0, 1], ["red".to_owned(), "dark, blue".to_owned()]);
+        let named = |classes| Columns { name: "class", width: None, values: Values::Named(classes, &names) };
+        let table = |classes| Table { columns: vec![named(classes)], ..table(None) };
+        for extension in ["csv", "parquet", "npy"] {
+            write(&table(&classes), &path(extension)).unwrap();
+        }
+        let text = fs::read_to_string(path("csv")).unwrap();
+        assert_eq!(text, "node,class\n0,\"dark, blue\"\n1,red\n2,\"dark, blue\"\n");
+        let reader = SerializedFileReader::new(fs::File::open(path("parquet")).unwrap()).unwrap();
+        let read =
+            reader.get_row_iter(None).unwrap().map(|row| row.unwrap().get_string(1).unwrap().to_owned());
+        assert_eq!(read.collect::<Vec<_>>(), ["dark, blue", "red", "dark, blue"]);
+        assert!(fs::read(path("npy")).unwrap().ends_with(bytemuck::cast_slice(&classes)));
+        let refused = write(&table(&[0, 2, 0]), &path("csv")).unwrap_err().to_string();
+        assert!(refused.contains("expected classes below 2 in `class`, found 2"), "{refused}");
     }
 
     #[test]

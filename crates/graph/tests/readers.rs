@@ -104,6 +104,27 @@ fn writing_any_format_as_a_folder_and_reading_it_gives_the_same_dataset() {
 }
 
 #[test]
+fn labels_that_are_words_are_classes_with_names_in_a_folder_too() {
+    let home = tempfile::tempdir().unwrap();
+    let (tables, out) = (home.path().join("tables"), home.path().join("folder"));
+    fs::create_dir(&tables).unwrap();
+    fs::write(tables.join("edges.csv"), "0,1\n1,2\n2,3\n").unwrap();
+    fs::write(tables.join("nodes.csv"), "id,label\n0,oak\n1,elm\n2,\n3,oak\n").unwrap();
+    write_folder(&mut read(&tables), &out, &Silent).unwrap();
+    for dataset in [read(&tables), read(&out)] {
+        let Labels::Classes { classes: 2, values } = &dataset.labels else { panic!("{:?}", dataset.labels) };
+        assert_eq!(values[..], [0, 1, -1, 0]);
+        assert_eq!(dataset.class_names.as_deref().unwrap(), ["oak", "elm"]);
+    }
+    fs::write(out.join("class_names.txt"), "oak\n").unwrap();
+    let error = open(&out, None, &ReadOptions::default()).unwrap_err().to_string();
+    assert!(error.contains("expected one name for each of 2 classes"), "{error}");
+
+    fs::write(tables.join("nodes.csv"), "id,label\n0,1\n1,0\n2,\n3,1\n").unwrap();
+    assert_eq!(read(&tables).class_names, None);
+}
+
+#[test]
 fn conversion_refuses_to_overwrite_and_leaves_nothing_behind() {
     let home = tempfile::tempdir().unwrap();
     let graph = Graph::random(9, 20, true);

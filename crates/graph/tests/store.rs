@@ -228,12 +228,15 @@ fn the_manifest_states_what_was_written() {
     let mut dataset = small::star(10);
     dataset.names = Some((0..10).map(|node| format!("node {node}")).collect());
     let assignment = Assignment { parts: 2, part_of: (0..10).map(|node| node % 2).collect() };
+    dataset.labels = Labels::Classes { classes: 2, values: vec![1; 10].into() };
+    dataset.class_names = Some(vec!["hub".into(), "leaf".into()]);
     let store = stored(&mut dataset, &assignment, &home.path().join("store"));
     let manifest = store.manifest();
     assert_eq!((manifest.nodes, manifest.edges, manifest.undirected), (10, 18, true));
     assert_eq!((manifest.partition.method.as_str(), manifest.partition.seed), ("test", 7));
     assert_eq!((manifest.quality.cut_edges, manifest.parts[1].halo), (10, 1));
     assert_eq!(store.names().unwrap().unwrap()[9], "node 9");
+    assert_eq!(store.class_names().unwrap().unwrap(), ["hub", "leaf"]);
 }
 
 #[test]
@@ -314,6 +317,10 @@ fn datasets_that_do_not_fit_are_refused_before_anything_is_written() {
     let mut narrow = path();
     narrow.features = Features::Dense { width: 2, values: vec![0.0; 7].into() };
     assert!(refused(&mut narrow, &good).contains("expected 8, found 7"));
+    let mut nameless = path();
+    nameless.labels = Labels::Classes { classes: 2, values: vec![0, 1, 0, 1].into() };
+    nameless.class_names = Some(vec!["only".into()]);
+    assert!(refused(&mut nameless, &good).contains("the class names of the dataset: expected 2, found 1"));
     let mut classless = path();
     classless.labels = Labels::Classes { classes: 2, values: vec![0, 1, 2, -1].into() };
     assert!(refused(&mut classless, &good).contains("node 2 has class 2"));

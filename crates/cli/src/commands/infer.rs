@@ -23,8 +23,9 @@ use std::process::ExitCode;
   archi infer run --links pairs.csv --out scores.csv
 
 .csv and .parquet hold a column `node` (its id, or its name where the dataset has names), the predicted
-class (or a 0/1 column per label) and what else is asked for. .npy holds one array: the classes, or the
-scores, or the embeddings. Row i is node i.
+class (its number, or the word that it was in the dataset; for several labels a 0/1 column each) and what
+else is asked for. .npy holds one array: the numbers of the classes, or the scores, or the embeddings.
+Row i is node i.
 
 A run that predicts links gives the final row of every node: `embedding_0`, `embedding_1`, … With
 --links it gives `source`, `target` and `score` of every pair, in the order of the file (.npy: the
@@ -108,7 +109,8 @@ fn write_nodes(
 ) -> anyhow::Result<String> {
     let wanted = !trained.predicts_links() && (!format.single || !(asked.scores || asked.embeddings));
     let chosen = wanted.then(|| Chosen::new(found, trained.store.manifest().labels.is_multi()));
-    let mut columns: Vec<_> = chosen.iter().map(Chosen::columns).collect();
+    let classes = trained.store.class_names()?;
+    let mut columns: Vec<_> = chosen.iter().map(|chosen| chosen.columns(classes.as_deref())).collect();
     if asked.scores {
         let values = Values::Float(&found.scores);
         columns.push(Columns { name: "score", width: Some(found.classes), values });
@@ -163,9 +165,13 @@ impl Chosen {
         Self::Class(rows.map(|scores| argmax(scores) as i64).collect())
     }
 
-    fn columns(&self) -> Columns<'_> {
+    /// The classes by the user's own `names`, if there are any.
+    fn columns<'a>(&'a self, names: Option<&'a [String]>) -> Columns<'a> {
         match self {
-            Self::Class(classes) => Columns { name: "class", width: None, values: Values::Int(classes) },
+            Self::Class(classes) => {
+                let values = names.map_or(Values::Int(classes), |names| Values::Named(classes, names));
+                Columns { name: "class", width: None, values }
+            }
             Self::Labels(width, flags) => {
                 Columns { name: "label", width: Some(*width), values: Values::Flag(flags) }
             }

@@ -80,6 +80,30 @@ fn print_config_shows_a_run_file_that_gives_the_same_run() {
 }
 
 #[test]
+fn classes_that_were_words_are_predicted_as_words() {
+    let bench = Bench::new();
+    fs::create_dir(bench.path("trees")).unwrap();
+    // Two rings of two kinds of tree; the label of every third is known.
+    let (mut edges, mut nodes) = ("source,target\n".to_owned(), "id,label,split,height,girth\n".to_owned());
+    for node in 0..60 {
+        edges += &format!("{node},{}\n{node},{}\n", (node + 2) % 60, (node + 4) % 60);
+        let (label, size) = if node % 2 == 0 { ("oak", "0.3,1.2") } else { ("silver fir", "1.5,0.2") };
+        let split = if node % 3 == 0 { "train" } else { "test" };
+        nodes += &format!("{node},{label},{split},{size}\n");
+    }
+    fs::write(bench.path("trees/edges.csv"), edges).unwrap();
+    fs::write(bench.path("trees/nodes.csv"), nodes).unwrap();
+    bench.done("convert trees folder --undirected");
+    bench.done("train --data folder --parts 2 --epochs 40 --out run");
+    bench.done("infer run --out p.csv");
+    let text = fs::read_to_string(bench.path("p.csv")).unwrap();
+    let found: Vec<&str> = text.lines().skip(1).map(|line| line.split_once(',').unwrap().1).collect();
+    assert_eq!(found.len(), 60);
+    let right = found.iter().enumerate().filter(|(node, class)| **class == ["oak", "silver fir"][node % 2]);
+    assert!(right.count() > 50, "{text}");
+}
+
+#[test]
 fn predictions_agree_in_all_formats_and_are_in_the_users_order() {
     let bench = Bench::new();
     bench.communities(400);

@@ -9,7 +9,7 @@ use super::names::{Names, Nodes, is_dense, naming_note};
 use super::node_table::{self, NodeColumns};
 use super::text::{Lines, Separator, fields, is_blank, leading_id, parse_f32, parse_id, unquoted};
 use super::{Format, ReadOptions, name_of};
-use crate::dataset::{Dataset, EdgeChunk, EdgeColumns, EdgeStream, Features, Labels, Splits};
+use crate::dataset::{Dataset, EdgeChunk, EdgeColumns, EdgeStream};
 use crate::progress::Progress;
 use crate::{Error, Result};
 use std::path::{Path, PathBuf};
@@ -52,7 +52,7 @@ fn open(path: &Path, options: &ReadOptions) -> Result<Dataset> {
         Some(nodes) => node_table::read_text(&nodes, &mut notes)?,
         None => {
             let nodes = count_nodes(&file, layout, options.progress, &mut notes)?;
-            NodeColumns { nodes, features: Features::None, labels: Labels::None, splits: Splits::default() }
+            NodeColumns::none(nodes)
         }
     };
     let (nodes, names) = (table.nodes.count(), table.nodes.names());
@@ -68,6 +68,7 @@ fn open(path: &Path, options: &ReadOptions) -> Result<Dataset> {
         labels: table.labels,
         splits: table.splits,
         names,
+        class_names: table.class_names,
         notes,
     })
 }

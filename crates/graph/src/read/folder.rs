@@ -3,13 +3,14 @@
 //! Plain files are mapped, so opening costs no memory; `data.npz` is unpacked. The layout is what
 //! [`convert`](crate::convert) writes. Arrays: `edge_index` [2, E]; `x` [N, F] or `x_indptr`, `x_indices`,
 //! `x_data`, `x_shape`; `y` [N] or [N, C]; `train_idx`, `valid_idx`, `test_idx` (or `…_mask`); `edge_weight`,
-//! `edge_type`, `edge_attr`. `node_names.txt` gives the user's own names, one per line.
+//! `edge_type`, `edge_attr`. `node_names.txt` and `class_names.txt` give the user's own names, one per line.
 
 use super::columns::{self, SparseArrays};
 use super::edges::{ArrayEdges, Extras, Ids};
 use super::npz::{Archive, Arrays};
 use super::text::Lines;
 use super::{Format, ReadOptions, name_of, plausible_nodes};
+use crate::convert::{CLASS_NAMES, NODE_NAMES};
 use crate::dataset::{Dataset, Features, Labels, Splits};
 use crate::{Error, Result};
 use serde::Deserialize;
@@ -58,6 +59,7 @@ fn open(path: &Path, options: &ReadOptions) -> Result<Dataset> {
         Some(array) => columns::labels(&array, nodes, meta.num_classes, &mut notes)?,
         None => Labels::None,
     };
+    let class_names = read_names(&folder.join(CLASS_NAMES), labels.classes() as u64, "classes")?;
     Ok(Dataset {
         name: meta.name.unwrap_or_else(|| name_of(path)),
         nodes,
@@ -67,7 +69,8 @@ fn open(path: &Path, options: &ReadOptions) -> Result<Dataset> {
         features: read_features(&arrays, nodes, &mut notes)?,
         labels,
         splits: read_splits(path, &arrays, nodes, options, &mut notes)?,
-        names: read_names(&folder.join("node_names.txt"), nodes)?,
+        names: read_names(&folder.join(NODE_NAMES), nodes, "nodes")?,
+        class_names,
         notes,
     })
 }
@@ -180,7 +183,8 @@ fn read_splits(
     })
 }
 
-fn read_names(file: &Path, nodes: u64) -> Result<Option<Vec<String>>> {
+/// As many names, one per line, as there are of `what`.
+fn read_names(file: &Path, count: u64, what: &str) -> Result<Option<Vec<String>>> {
     if !file.is_file() {
         return Ok(None);
     }
@@ -195,9 +199,9 @@ fn read_names(file: &Path, nodes: u64) -> Result<Option<Vec<String>>> {
             }
         }
     }
-    if names.len() as u64 != nodes {
+    if names.len() as u64 != count {
         let found = format!("{} lines", names.len());
-        return Err(Error::input(file, "", format!("one name for each of {nodes} nodes"), found));
+        return Err(Error::input(file, "", format!("one name for each of {count} {what}"), found));
     }
     Ok(Some(names))
 }

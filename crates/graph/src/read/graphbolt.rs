@@ -134,6 +134,7 @@ fn open(path: &Path, options: &ReadOptions) -> Result<Dataset> {
         labels,
         splits,
         names: None,
+        class_names: None,
         notes: reader.notes,
     })
 }

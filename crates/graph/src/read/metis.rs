@@ -36,6 +36,7 @@ fn open(path: &Path, _: &ReadOptions) -> Result<Dataset> {
         labels: Labels::None,
         splits: Splits::default(),
         names: None,
+        class_names: None,
         notes,
     })
 }

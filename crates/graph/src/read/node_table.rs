@@ -56,7 +56,21 @@ pub(super) struct NodeColumns {
     pub(super) nodes: Nodes,
     pub(super) features: Features,
     pub(super) labels: Labels,
+    pub(super) class_names: Option<Vec<String>>,
     pub(super) splits: Splits,
+}
+
+impl NodeColumns {
+    /// No columns for these nodes.
+    pub(super) fn none(nodes: Nodes) -> Self {
+        Self {
+            nodes,
+            features: Features::None,
+            labels: Labels::None,
+            class_names: None,
+            splits: Splits::default(),
+        }
+    }
 }
 
 impl NodeTable {
@@ -132,7 +146,8 @@ impl NodeTable {
             0 => Features::None,
             width => Features::Dense { width, values: self.features.into() },
         };
-        Ok(NodeColumns { nodes, features, labels, splits: self.splits })
+        let class_names = self.label_names.map(|names| names.as_slice().to_vec());
+        Ok(NodeColumns { nodes, features, labels, class_names, splits: self.splits })
     }
 
     /// The node of each row, when the ids are exactly `0..rows`.

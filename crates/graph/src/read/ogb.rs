@@ -103,6 +103,7 @@ fn dataset(
         labels,
         splits: Splits::default(),
         names: None,
+        class_names: None,
         notes: Vec::new(),
     }
 }

@@ -9,7 +9,7 @@ mod cells;
 use super::names::{Names, Nodes, is_dense, naming_note};
 use super::node_table::{NodeColumns, NodeTable, Role};
 use super::{Format, ReadOptions, name_of, npz};
-use crate::dataset::{Dataset, EdgeChunk, EdgeColumns, EdgeStream, Features, Labels, Splits};
+use crate::dataset::{Dataset, EdgeChunk, EdgeColumns, EdgeStream};
 use crate::progress::Progress;
 use crate::{Error, Result};
 use cells::{Cells, Column, Table};
@@ -35,7 +35,7 @@ fn open(path: &Path, options: &ReadOptions) -> Result<Dataset> {
         true => read_nodes(&node_file, &mut notes)?,
         false => {
             let nodes = edges.count_nodes(options.progress, &mut notes)?;
-            NodeColumns { nodes, features: Features::None, labels: Labels::None, splits: Splits::default() }
+            NodeColumns::none(nodes)
         }
     };
     let (nodes, names) = (table.nodes.count(), table.nodes.names());
@@ -51,6 +51,7 @@ fn open(path: &Path, options: &ReadOptions) -> Result<Dataset> {
         labels: table.labels,
         splits: table.splits,
         names,
+        class_names: table.class_names,
         notes,
     })
 }

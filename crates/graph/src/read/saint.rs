@@ -49,6 +49,7 @@ fn open(path: &Path, _: &ReadOptions) -> Result<Dataset> {
         labels,
         splits,
         names: None,
+        class_names: None,
         notes,
     })
 }

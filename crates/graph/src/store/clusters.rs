@@ -66,6 +66,7 @@ fn bare(store: &Store) -> Result<Dataset> {
         labels: Labels::None,
         splits: Splits::default(),
         names: None,
+        class_names: None,
         notes: Vec::new(),
     })
 }

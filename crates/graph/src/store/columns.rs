@@ -20,12 +20,15 @@ const ROWS_PER_TICK: usize = 4096;
 pub(super) fn check(dataset: &Dataset) -> Result<()> {
     check_features(&dataset.features, dataset.nodes)?;
     check_labels(&dataset.labels, dataset.nodes)?;
-    match &dataset.names {
-        Some(names) if names.len() as u64 != dataset.nodes => {
-            Err(length("names", dataset.nodes, names.len()))
+    for (what, names, count) in [
+        ("names", &dataset.names, dataset.nodes),
+        ("class names", &dataset.class_names, dataset.labels.classes() as u64),
+    ] {
+        if let Some(names) = names {
+            expect_length(what, count, names.len())?;
         }
-        _ => Ok(()),
     }
+    Ok(())
 }
 
 fn check_features(features: &Features, nodes: u64) -> Result<()> {
@@ -141,12 +144,21 @@ pub(super) fn write_labels(labels: &Labels, owned: &[u64], output: &mut Output) 
     }
 }
 
-/// Writes the user's node names, one per line.
-pub(super) fn write_names(names: &[String], output: &mut Output) -> Result<()> {
-    if let Some(name) = names.iter().find(|name| name.contains(['\n', '\r'])) {
-        return Err(Error::usage(format!("the node name {name:?} spans several lines")));
+/// Writes the user's names of nodes and classes, one per line.
+pub(super) fn write_names(dataset: &Dataset, output: &mut Output) -> Result<()> {
+    for (file, names) in [(layout::NAMES, &dataset.names), (layout::CLASS_NAMES, &dataset.class_names)] {
+        if let Some(names) = names {
+            write_lines(names, file, output)?;
+        }
     }
-    output.stream(layout::NAMES, |file| {
+    Ok(())
+}
+
+fn write_lines(names: &[String], file: &str, output: &mut Output) -> Result<()> {
+    if let Some(name) = names.iter().find(|name| name.contains(['\n', '\r'])) {
+        return Err(Error::usage(format!("the name {name:?} spans several lines")));
+    }
+    output.stream(file, |file| {
         names.iter().try_for_each(|name| file.put(name.as_bytes()).and_then(|()| file.put(b"\n")))
     })
 }

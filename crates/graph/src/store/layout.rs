@@ -6,6 +6,8 @@
 pub const MANIFEST: &str = "manifest.json";
 /// The user's node names by original id, one per line, at the root; absent when ids were already `0..nodes`.
 pub const NAMES: &str = "names.txt";
+/// The user's class names, one per line, at the root; absent when labels were not words.
+pub const CLASS_NAMES: &str = "class_names.txt";
 
 /// Original id of each owned node, ascending.
 pub const ORIGINAL: &str = "original.u64";

@@ -94,15 +94,25 @@ impl Store {
 
     /// The user's own node names by original id, if the dataset had any.
     pub fn names(&self) -> Result<Option<Vec<String>>> {
-        if !self.manifest.files.contains_key(layout::NAMES) {
+        self.lines(layout::NAMES, self.manifest.nodes)
+    }
+
+    /// The user's own class names, if labels were words.
+    pub fn class_names(&self) -> Result<Option<Vec<String>>> {
+        self.lines(layout::CLASS_NAMES, self.manifest.labels.classes() as u64)
+    }
+
+    /// The names in `file`, if there is one: so many.
+    fn lines(&self, file: &str, count: u64) -> Result<Option<Vec<String>>> {
+        if !self.manifest.files.contains_key(file) {
             return Ok(None);
         }
-        let file = self.path.join(layout::NAMES);
+        let file = self.path.join(file);
         let text = std::fs::read_to_string(&file).map_err(Error::io("read", &file))?;
         let names: Vec<String> = text.lines().map(str::to_owned).collect();
-        if names.len() as u64 == self.manifest.nodes {
+        if names.len() as u64 == count {
             return Ok(Some(names));
         }
-        Err(Error::input(&file, "", format!("{} names", self.manifest.nodes), format!("{}", names.len())))
+        Err(Error::input(&file, "", format!("{count} names"), format!("{}", names.len())))
     }
 }

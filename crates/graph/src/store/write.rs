@@ -176,9 +176,7 @@ impl Job<'_> {
         let mut manifest = Manifest::new(self.dataset, partition, Quality::from_parts(qualities));
         manifest.parts = entries;
         let mut output = Output::create(self.root.to_path_buf())?;
-        if let Some(names) = &self.dataset.names {
-            columns::write_names(names, &mut output)?;
-        }
+        columns::write_names(self.dataset, &mut output)?;
         manifest.files = output.files;
         let file = self.root.join(layout::MANIFEST);
         let text = serde_json::to_string_pretty(&manifest)

@@ -119,6 +119,7 @@ pub fn stream(options: &RmatOptions, progress: &dyn Progress) -> Result<Dataset>
         features,
         labels,
         names: None,
+        class_names: None,
         notes: Vec::new(),
     })
 }

@@ -186,6 +186,7 @@ pub fn generate(options: &SbmOptions, progress: &dyn Progress) -> Result<Dataset
         labels: labels(options, classes),
         splits: permuted(0..options.nodes, options.seed, &shares),
         names: None,
+        class_names: None,
         notes,
     })
 }

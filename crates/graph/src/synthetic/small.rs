@@ -48,6 +48,7 @@ pub fn bare(name: &str, nodes: u64, pairs: &[(u64, u64)]) -> Dataset {
         labels: Labels::None,
         splits: Splits::default(),
         names: None,
+        class_names: None,
         notes: Vec::new(),
     }
 }

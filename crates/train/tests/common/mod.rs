@@ -140,6 +140,7 @@ pub fn reference_graph(multi: bool, typed: bool) -> Option<Dataset> {
         labels,
         splits: Splits { train, valid: Vec::new(), test: Vec::new() },
         names: None,
+        class_names: None,
         notes: Vec::new(),
     })
 }
@@ -168,6 +169,7 @@ pub fn graph(nodes: u64, edges: &[(u64, u64)], train: Vec<u64>) -> Dataset {
         },
         splits: Splits { train, valid: (0..nodes).collect(), test: Vec::new() },
         names: None,
+        class_names: None,
         notes: Vec::new(),
     }
 }
