@@ -256,14 +256,18 @@ impl Comm {
     }
 
     /// For whom `peer` waits, for whom that one, and so on: all deadlines end at about the same time, and whoever speaks
-    /// first has to name the rank at the end of the chain. Empty where ranks wait for each other in a circle.
+    /// first has to name the rank at the end of the chain. That may be this rank: what others need of it is not the business
+    /// of whoever waits here, but of another of its threads. Empty where other ranks wait for each other in a circle.
     fn behind(&self, peer: usize) -> Vec<usize> {
         let mut chain = vec![peer];
         while let Some(next) = self.transport.awaits(chain[chain.len() - 1], ANSWER) {
-            if next == self.rank() || chain.contains(&next) {
+            if chain.contains(&next) {
                 return Vec::new();
             }
             chain.push(next);
+            if next == self.rank() {
+                break;
+            }
         }
         chain.split_off(1)
     }

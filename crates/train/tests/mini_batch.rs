@@ -665,7 +665,9 @@ fn a_rank_whose_sampler_stands_still_is_named_after_the_deadline() {
     let still = || thread::sleep(Duration::from_secs(5));
     let (message, after) =
         spoiled(|operators| operators.fetch = Third::new(still), &["exchange.deadline_secs=2"]);
-    assert!(message.contains(" s for rank 1 in "), "{message}");
+    // Rank 1 itself may give up first: its trainer waits for a rank that needs its sampler.
+    let named = message.contains(" s for rank 1 in ") || message.contains(", which waits for rank 1\n");
+    assert!(named, "{message}");
     assert!(after < DEADLINE, "took {after:?}");
 }
 
