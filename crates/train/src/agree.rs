@@ -307,15 +307,18 @@ mod tests {
 
     #[test]
     fn f32_is_the_sum_in_rank_order_and_remembers_nothing() {
-        let found = on_ranks(3, &config(&[]), 1000, |comm, agreement| {
-            let mut weights = weights(1000, |place| gradient(comm.rank(), place));
-            agreement.agree(comm, &mut weights, 1)?;
-            assert!(agreement.memory().is_empty());
-            Ok(numbers(&weights))
-        });
-        let sum = |place| gradient(0, place) + gradient(1, place) + gradient(2, place);
-        let expected: Vec<f32> = (0..1007).map(sum).collect();
-        assert_eq!(found, [&expected[..]; 3]);
+        // Put together with the bias, and summed where it stands.
+        for count in [1000, LONG] {
+            let found = on_ranks(3, &config(&[]), count, |comm, agreement| {
+                let mut weights = weights(count, |place| gradient(comm.rank(), place));
+                agreement.agree(comm, &mut weights, 1)?;
+                assert!(agreement.memory().is_empty());
+                Ok(numbers(&weights))
+            });
+            let sum = |place| gradient(0, place) + gradient(1, place) + gradient(2, place);
+            let expected: Vec<f32> = (0..count + 7).map(sum).collect();
+            assert_eq!(found, [&expected[..]; 3]);
+        }
     }
 
     #[test]
