@@ -23,10 +23,15 @@ const LINE: usize = 64;
 /// Buffer sizes have at most three significant bits (at most 25 % is spare), so there are four per doubling.
 const CLASSES: usize = 4 * usize::BITS as usize;
 
+/// The bytes that go from one process to another as one message; longer frames go in pieces. Longer messages of MPI are agreed on by
+/// sender and receiver before they flow, and what they say of one direction queues behind the data of the other: two hosts
+/// that send to each other reach half the rate of their link. Pieces of this size flow at once.
+pub(crate) const LONGEST_MESSAGE: usize = 61_440;
+
 /// About how many bytes of a long message travel in one frame, so that one is on the wire while the next is filled, and is
 /// read while the next arrives. A few of them fit the second-level cache: what is filled, sent, received and read there costs half
-/// of what it costs in memory.
-const STRETCH: usize = 1 << 18;
+/// of what it costs in memory. Whole messages, none of them short.
+const STRETCH: usize = 3 * LONGEST_MESSAGE;
 
 /// How many items of so many `bytes` travel in one frame of a long message.
 pub(crate) fn items_of(bytes: usize) -> usize {

@@ -2,12 +2,14 @@
 //!
 //! One thread per process, the *owner* (`mpi/owner.rs`), makes every call of the MPI library (`mpi/library.rs`):
 //! ranks hand it frames and go on, so a send never waits for its receiver, and communication proceeds while ranks
-//! compute. A frame goes out as it is, without a copy, its route (`mpi/route.rs`) written beside its envelope. Ranks of
-//! the same process hand frames over by moving them, as on threads.
+//! compute. What leaves for a process queues in its lane (`mpi/lane.rs`). A frame goes out as it is, without a copy, its
+//! route (`mpi/route.rs`) written beside its envelope. Ranks of the same process hand frames over by moving them, as on
+//! threads.
 //!
 //! A process joins its job once, but may launch ranks over it several times: each launch is a *session*, numbered
 //! alike on all processes, so that what is left of a failed one is told from what belongs to the next.
 
+mod lane;
 mod library;
 mod owner;
 mod route;

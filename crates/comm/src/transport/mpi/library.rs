@@ -4,6 +4,7 @@
 //! so this file speaks to the C interface that `rsmpi` binds. Only the owner thread may call it.
 
 use super::route::Route;
+use crate::frame::LONGEST_MESSAGE;
 use crate::{Frame, Pool};
 use mpi::ffi;
 use mpi::raw::AsRaw;
@@ -21,10 +22,8 @@ const HEAD: c_int = 2;
 /// The next piece of such a frame.
 const PIECE: c_int = 3;
 
-/// The longest message, in lines. Long messages are agreed on by sender and receiver before they flow, and what they
-/// say of one direction queues behind the data of the other: in one piece, two hosts that send to each other reach half
-/// the rate of their link. Pieces of this size flow at once.
-const LONGEST: usize = 61_440 / Frame::LINE;
+/// The longest message, in lines.
+const LONGEST: usize = LONGEST_MESSAGE / Frame::LINE;
 
 /// The library, initialised. Not `Send`: it stays on the thread that initialised it.
 pub(super) struct Library {
@@ -55,6 +54,11 @@ impl Flight {
     /// The frame, once the library is done with it.
     pub fn into_frame(self) -> Frame {
         self.frame
+    }
+
+    /// The bytes of the frame.
+    pub fn bytes(&self) -> usize {
+        self.frame.lines().len()
     }
 
     /// Where the next piece of `lines` lines begins; the flight counts on a request for it.

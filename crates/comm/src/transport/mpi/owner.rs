@@ -5,6 +5,7 @@
 //! look takes the processor from a rank that computes. An order from a rank wakes it at once, and so does one that comes to
 //! wait.
 
+use super::lane::Lane;
 use super::library::{Flight, Library};
 use super::route::Route;
 use super::session::Session;
@@ -176,8 +177,8 @@ struct Loop {
     library: Library,
     pool: Arc<Pool>,
     orders: Arc<Orders>,
-    /// By receiver, in the order in which they leave: one that waits has those behind it wait, and need not be asked for.
-    outgoing: Vec<VecDeque<Flight>>,
+    /// By receiver.
+    outgoing: Vec<Lane>,
     /// By sender, in the order in which they were sent.
     incoming: Vec<VecDeque<Flight>>,
     session: Option<Arc<Session>>,
@@ -188,8 +189,8 @@ struct Loop {
 
 impl Loop {
     fn new(library: Library, pool: Arc<Pool>, orders: Arc<Orders>) -> Self {
-        let flights = || (0..library.processes()).map(|_| VecDeque::new()).collect();
-        let (outgoing, incoming) = (flights(), flights());
+        let outgoing = (0..library.processes()).map(|_| Lane::default()).collect();
+        let incoming = (0..library.processes()).map(|_| VecDeque::new()).collect();
         Self { library, pool, orders, outgoing, incoming, session: None, early: Vec::new(), leave_by: None }
     }
 
@@ -223,15 +224,9 @@ impl Loop {
 
     /// One look at everything; whether anything moved.
     fn turn(&mut self) -> Result<bool, String> {
-        let mut moved = self.follow_orders()?;
-        for leaving in &mut self.outgoing {
-            while let Some(first) = leaving.front_mut() {
-                if !self.library.landed(first)? {
-                    break;
-                }
-                leaving.pop_front();
-                moved = true;
-            }
+        let mut moved = self.follow_orders();
+        for (peer, lane) in self.outgoing.iter_mut().enumerate() {
+            moved |= lane.advance(&self.library, peer)?;
         }
         while self.library.receive(&self.pool, &mut self.incoming)? {
             moved = true;
@@ -250,16 +245,13 @@ impl Loop {
         Ok(moved)
     }
 
-    fn follow_orders(&mut self) -> Result<bool, String> {
+    fn follow_orders(&mut self) -> bool {
         let mut moved = false;
         loop {
             let order = lock(&self.orders.queue).pop_front();
             match order {
-                None => return Ok(moved),
-                Some(Order::Send(to, frame)) => {
-                    let flight = self.library.send(to, frame)?;
-                    self.outgoing[to].push_back(flight);
-                }
+                None => return moved,
+                Some(Order::Send(to, frame)) => self.outgoing[to].push(frame),
                 Some(Order::Open(session)) => self.open(session),
                 Some(Order::Leave) => self.leave_by = Some(Instant::now() + FAREWELL),
             }
@@ -269,7 +261,7 @@ impl Loop {
 
     /// Whether nothing is on its way out.
     fn is_flushed(&self) -> bool {
-        self.outgoing.iter().all(VecDeque::is_empty)
+        self.outgoing.iter().all(Lane::is_empty)
     }
 
     fn open(&mut self, session: Arc<Session>) {
