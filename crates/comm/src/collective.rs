@@ -159,6 +159,12 @@ impl Comm {
         self.all_reduce(Operation::AllReduceMaxU64, values, kind, u64::max)
     }
 
+    /// Replaces the numbers of every one of `arrays` by their sums, like [`all_reduce_sum_f32`](Self::all_reduce_sum_f32), with
+    /// one array on the wire while another is read: a rank waits once for all of them, not once for each.
+    pub fn all_reduce_sums_f32(&self, arrays: &mut [&mut [f32]], kind: Kind) -> Result<()> {
+        self.all_reduce_each(Operation::AllReduceSumF32, arrays, kind, |a, b| a + b)
+    }
+
     fn all_reduce<T: Pod>(
         &self,
         operation: Operation,
@@ -166,44 +172,53 @@ impl Comm {
         kind: Kind,
         join: impl Fn(T, T) -> T,
     ) -> Result<()> {
+        self.all_reduce_each(operation, &mut [values], kind, join)
+    }
+
+    fn all_reduce_each<T: Pod>(
+        &self,
+        operation: Operation,
+        arrays: &mut [&mut [T]],
+        kind: Kind,
+        join: impl Fn(T, T) -> T,
+    ) -> Result<()> {
         if self.size() == 1 {
             return Ok(());
         }
-        let meeting = self.meeting::<T>(operation).with_length(values.len());
-        if size_of_val(values) <= SHORT {
-            self.give(&meeting, kind, |_| self.filled(values))?;
-            return self.join(&meeting, values, kind, join);
+        let count = arrays.iter().map(|values| values.len()).sum();
+        let meeting = self.meeting::<T>(operation).with_length(count);
+        if count * size_of::<T>() > SHORT {
+            return self.reduce_stretches(&meeting, arrays, kind, join);
         }
-        self.reduce_stretches(&meeting, values, kind, join)
+        arrays.iter_mut().try_for_each(|values| {
+            self.give(&meeting, kind, |_| self.filled(values))?;
+            self.join(&meeting, values, kind, &join)
+        })
     }
 
-    /// A long array is reduced in stretches. Each is shared out, then joined and given back, then heard; while one is joined,
+    /// Long arrays are reduced in stretches. Each is shared out, then joined and given back, then heard; while one is joined,
     /// the next [`ahead`](Self::ahead) are on their way.
     fn reduce_stretches<T: Pod>(
         &self,
         meeting: &Envelope,
-        values: &mut [T],
+        arrays: &mut [&mut [T]],
         kind: Kind,
         join: impl Fn(T, T) -> T,
     ) -> Result<()> {
         let (items, ahead) = (items_of(size_of::<T>()) * self.size(), self.ahead());
-        let (count, stretches) = (values.len(), values.len().div_ceil(items));
-        let stretch = |number: usize| number * items..((number + 1) * items).min(count);
-        for first in 0..ahead.min(stretches) {
-            self.share_out(meeting, &values[stretch(first)], kind)?;
+        let stretches: usize = arrays.iter().map(|values| values.len().div_ceil(items)).sum();
+        for first in 0..ahead {
+            self.share_out(meeting, stretch(arrays, items, first), kind)?;
         }
         for number in 0..stretches + ahead {
-            if number + ahead < stretches {
-                self.share_out(meeting, &values[stretch(number + ahead)], kind)?;
-            }
-            if number < stretches {
-                let joined = &mut values[stretch(number)];
+            self.share_out(meeting, stretch(arrays, items, number + ahead), kind)?;
+            if let Some(joined) = stretch(arrays, items, number) {
                 let own = self.slice(joined.len(), self.rank());
                 self.join(meeting, &mut joined[own.clone()], kind, &join)?;
                 self.give(meeting, kind, |_| self.filled(&joined[own.clone()]))?;
             }
             if number >= ahead {
-                self.hear_joined(meeting, &mut values[stretch(number - ahead)], kind)?;
+                self.hear_joined(meeting, stretch(arrays, items, number - ahead), kind)?;
             }
         }
         Ok(())
@@ -219,13 +234,15 @@ impl Comm {
         rank * count / self.size()..(rank + 1) * count / self.size()
     }
 
-    /// Sends every other rank the slice of `stretch` it is to join.
-    fn share_out<T: Pod>(&self, meeting: &Envelope, stretch: &[T], kind: Kind) -> Result<()> {
+    /// Sends every other rank the slice of `stretch` it is to join, if there is one.
+    fn share_out<T: Pod>(&self, meeting: &Envelope, stretch: Option<&mut [T]>, kind: Kind) -> Result<()> {
+        let Some(stretch) = stretch else { return Ok(()) };
         self.give(meeting, kind, |peer| self.filled(&stretch[self.slice(stretch.len(), peer)]))
     }
 
-    /// Fills `stretch` with the slices that the other ranks have joined.
-    fn hear_joined<T: Pod>(&self, meeting: &Envelope, stretch: &mut [T], kind: Kind) -> Result<()> {
+    /// Fills `stretch`, if there is one, with the slices that the other ranks have joined.
+    fn hear_joined<T: Pod>(&self, meeting: &Envelope, stretch: Option<&mut [T]>, kind: Kind) -> Result<()> {
+        let Some(stretch) = stretch else { return Ok(()) };
         let count = stretch.len();
         self.hear(meeting, kind, |peer, frame| {
             self.copy_into(&mut stretch[self.slice(count, peer)], &frame, meeting)
@@ -356,6 +373,18 @@ fn put_frame<T: Pod>(list: &mut Vec<T>, frame: &[T], round: usize) -> usize {
     }
     list[start..end].copy_from_slice(frame);
     end
+}
+
+/// Stretch `number` of those of at most `items` numbers into which `arrays` are cut, one array after the other.
+fn stretch<'a, T>(arrays: &'a mut [&mut [T]], items: usize, mut number: usize) -> Option<&'a mut [T]> {
+    for values in arrays {
+        let here = values.len().div_ceil(items);
+        if number < here {
+            return values.chunks_mut(items).nth(number);
+        }
+        number -= here;
+    }
+    None
 }
 
 /// `joined[i] = join(joined[i], part[i])`.

@@ -35,6 +35,9 @@ const LONGEST_ROW: usize = 256;
 /// Numbers of a weight whose gradient is summed where it stands; shorter ones are put together, so that they take one message.
 const LONG: usize = 1 << 15;
 
+/// How many gradients are summed at once.
+const TOGETHER: usize = 32;
+
 /// What a rank's encoded shares have lost so far, as a checkpoint calls it.
 const LOST: &str = "agree.lost";
 
@@ -76,16 +79,13 @@ impl SumGradients {
         }
         let alone = if self.encoded.is_some() { usize::MAX } else { LONG };
         let is_alone = |parameter: &Parameter| parameter.grad.len() >= alone;
-        for parameter in parameters.iter_mut().filter(|parameter| is_alone(parameter)) {
-            comm.all_reduce_sum_f32(&mut parameter.grad, Kind::Gradients)?;
-        }
         self.flat.clear();
         for parameter in parameters.iter().filter(|parameter| !is_alone(parameter)) {
             self.flat.extend_from_slice(&parameter.grad);
         }
         match &mut self.encoded {
             Some(encoded) => encoded.sum(comm, &mut self.flat, step)?,
-            None => comm.all_reduce_sum_f32(&mut self.flat, Kind::Gradients)?,
+            None => sum_together(comm, parameters.iter_mut().filter(|one| is_alone(one)), &mut self.flat)?,
         }
         let mut rest = &self.flat[..];
         for parameter in parameters.iter_mut().filter(|parameter| !is_alone(parameter)) {
@@ -119,6 +119,24 @@ impl SumGradients {
         }
         slot.copy_from_slice(values);
         Ok(())
+    }
+}
+
+/// Replaces the gradients of `long` weights and what is put together of all others by their sums over all ranks, as many arrays
+/// at once as a list holds that takes no memory of its own.
+fn sum_together<'a>(
+    comm: &Comm,
+    long: impl Iterator<Item = &'a mut Parameter>,
+    others: &'a mut [f32],
+) -> Result<()> {
+    let mut arrays = long.map(|parameter| &mut parameter.grad[..]).chain([others]);
+    loop {
+        let mut together: [&mut [f32]; TOGETHER] = Default::default();
+        let count = together.iter_mut().zip(&mut arrays).map(|(slot, array)| *slot = array).count();
+        if count == 0 {
+            return Ok(());
+        }
+        comm.all_reduce_sums_f32(&mut together[..count], Kind::Gradients)?;
     }
 }
 
@@ -318,6 +336,22 @@ mod tests {
             let sum = |place| gradient(0, place) + gradient(1, place) + gradient(2, place);
             let expected: Vec<f32> = (0..count + 7).map(sum).collect();
             assert_eq!(found, [&expected[..]; 3]);
+        }
+    }
+
+    #[test]
+    fn more_long_gradients_than_are_summed_at_once_are_all_summed() {
+        let long = || (0..=TOGETHER).map(|at| Parameter::zeros(format!("layers.{at:02}.weight"), LONG, 1));
+        let found = on_ranks(2, &config(&[]), (TOGETHER + 1) * LONG, |comm, agreement| {
+            let mut weights = Parameters::new(long().collect());
+            for (at, weight) in weights.iter_mut().enumerate() {
+                weight.grad.fill((at + comm.rank()) as f32);
+            }
+            agreement.agree(comm, &mut weights, 1)?;
+            Ok(weights)
+        });
+        for (at, weight) in found.iter().flat_map(|weights| weights.iter().enumerate()) {
+            assert!(weight.grad.iter().all(|&sum| sum == (2 * at + 1) as f32), "{}", weight.name);
         }
     }
 

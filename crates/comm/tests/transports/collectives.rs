@@ -46,6 +46,29 @@ fn sums_that_are_made_in_stretches_run_in_rank_order_too() {
 }
 
 #[test]
+fn arrays_that_are_summed_together_get_the_sums_that_each_would_get_alone() {
+    // All short together, some of them empty; and with long ones of several stretches among them.
+    for lengths in [&[3, 0, 7, 1][..], &[513, 0, 1 << 18, 6, 200_000, 1][..]] {
+        for ranks in RANKS {
+            on_all_transports(ranks, |comm| {
+                let array = |rank: usize, at: usize| -> Vec<f32> {
+                    (0..lengths[at]).map(|i| number(rank, 1000 * at + i)).collect()
+                };
+                let mut arrays: Vec<Vec<f32>> = (0..lengths.len()).map(|at| array(comm.rank(), at)).collect();
+                let mut alone = arrays.clone();
+                let mut together: Vec<&mut [f32]> = arrays.iter_mut().map(|array| &mut array[..]).collect();
+                comm.all_reduce_sums_f32(&mut together, Kind::Gradients)?;
+                for values in &mut alone {
+                    comm.all_reduce_sum_f32(values, Kind::Gradients)?;
+                }
+                assert_eq!(arrays, alone);
+                Ok(())
+            });
+        }
+    }
+}
+
+#[test]
 fn sums_of_counts_wrap_and_maxima_are_maxima() {
     for ranks in RANKS {
         on_all_transports(ranks, |comm| {
