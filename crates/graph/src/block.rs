@@ -7,6 +7,7 @@
 //! halo: every source row is local). A block knows rows, never node ids; nothing here communicates.
 
 use crate::array::Array;
+use std::ops::Range;
 use std::sync::OnceLock;
 
 /// One layer's bipartite graph, and, once somebody asks for it, its transpose.
@@ -106,12 +107,21 @@ impl Adjacency {
     }
 }
 
+/// Targets that stand together are computed together: so many runs of them at most, in the interior and at the border.
+const MOST_RUNS: usize = 16;
+
 impl Block {
     /// The block whose target `i` reads `incoming.neighbors(i)` among `local` local and `halo` remote rows; where there are
     /// remote ones, lists are ascending.
     pub fn new(incoming: Adjacency, local: usize, halo: usize) -> Self {
         debug_assert!(incoming.rows() <= local);
         Self::of_mirrors(incoming, local, halo)
+    }
+
+    /// The runs of targets in the interior, and those at the border; none where targets of both kinds alternate too often to be
+    /// computed run by run.
+    pub fn runs(&self) -> Option<[Vec<Range<usize>>; 2]> {
+        Some([runs(&self.interior)?, runs(&self.border)?])
     }
 
     /// The block of targets that other ranks own: none of them is a source row.
@@ -177,6 +187,14 @@ impl Batch {
     }
 }
 
+/// Ascending `rows` as runs, unless there are many.
+fn runs(rows: &[u32]) -> Option<Vec<Range<usize>>> {
+    let runs = rows.chunk_by(|&before, &row| before + 1 == row);
+    let runs = runs.map(|run| run[0] as usize..run[0] as usize + run.len());
+    let found: Vec<_> = runs.take(MOST_RUNS + 1).collect();
+    (found.len() <= MOST_RUNS).then_some(found)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -198,6 +216,16 @@ mod tests {
         assert_eq!(block.outgoing().neighbors(0), [0]);
         assert_eq!(block.outgoing().neighbors(2), [0]);
         assert_eq!(block.outgoing().neighbors(3), [1]);
+    }
+
+    #[test]
+    fn targets_that_stand_together_are_found_as_runs_unless_both_kinds_alternate() {
+        let block = Block::new(adjacency(&[&[1], &[0], &[2, 5], &[5], &[4]]), 5, 1);
+        assert_eq!(block.runs(), Some([vec![0..2, 4..5], vec![Range { start: 2, end: 4 }]]));
+        let lists: Vec<&[u32]> =
+            (0..3 * MOST_RUNS).map(|row| if row % 2 == 0 { &[0][..] } else { &[48] }).collect();
+        assert_eq!(lists.len(), 48);
+        assert_eq!(Block::new(adjacency(&lists), 48, 1).runs(), None);
     }
 
     #[test]

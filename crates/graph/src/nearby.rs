@@ -44,6 +44,28 @@ pub fn places(offsets: &[u64], sources: &[u32]) -> Option<Vec<u32>> {
     Some(ranked(&place_of, small))
 }
 
+/// The order of `places`, or as rows stand where there is none, but with rows that read others than rows (a halo) behind all that
+/// do not; none if neither asks for one. So a layer computes one run of rows while the halo is under way, and another when it
+/// is there.
+pub fn border_last(offsets: &[u64], sources: &[u32], places: Option<Vec<u32>>) -> Option<Vec<u32>> {
+    let rows = offsets.len().saturating_sub(1);
+    let reads_halo = |row: u32| {
+        let list = offsets[row as usize] as usize..offsets[row as usize + 1] as usize;
+        sources[list].iter().any(|&source| source as usize >= rows)
+    };
+    let mut order: Vec<u32> = (0..rows as u32).collect();
+    if let Some(places) = &places {
+        (0..).zip(places).for_each(|(row, &place)| order[place as usize] = row);
+    }
+    let (interior, border): (Vec<u32>, Vec<u32>) = order.into_iter().partition(|&row| !reads_halo(row));
+    if border.is_empty() {
+        return places;
+    }
+    let mut places = places.unwrap_or_else(|| vec![0; rows]);
+    interior.iter().chain(&border).zip(0..).for_each(|(&row, place)| places[row as usize] = place);
+    Some(places)
+}
+
 /// The place of each node where those of lower groups, and of those in the same the lower ones, come first.
 fn ranked(group_of: &[u32], groups: usize) -> Vec<u32> {
     let mut places = vec![0; group_of.len()];
@@ -196,6 +218,18 @@ mod tests {
         assert_eq!(places(&[0, 1, 2], &[1, 0]), None);
         assert_eq!(places(&[], &[]), None);
         assert_eq!(places(&vec![0; ROWS + 1], &[]), None);
+    }
+
+    #[test]
+    fn rows_that_read_a_halo_stand_behind_the_others_and_else_the_order_stays() {
+        // Rows 0 and 2 of four read a fifth.
+        let (offsets, sources) = ([0, 2, 3, 4, 4], [1, 4, 0, 4]);
+        assert_eq!(border_last(&offsets, &sources, None), Some(vec![2, 0, 3, 1]));
+        assert_eq!(border_last(&offsets, &sources, Some(vec![1, 2, 0, 3])), Some(vec![3, 0, 2, 1]));
+        let inside = [1, 3, 0, 2];
+        assert_eq!(border_last(&offsets, &inside, None), None);
+        assert_eq!(border_last(&offsets, &inside, Some(vec![1, 2, 0, 3])), Some(vec![1, 2, 0, 3]));
+        assert_eq!(border_last(&[], &[], None), None);
     }
 
     #[test]

@@ -146,7 +146,9 @@ impl Worker {
         let layers = if global_batch { config.model.layers } else { 0 };
         let all_hidden_rows = config.model.norm == run::Norm::Batch;
         let first = if global_batch { &labelled[..] } else { &[] };
-        let places = if global_batch { nearby::places(part.offsets(), part.sources()) } else { None };
+        let (offsets, sources) = (part.offsets(), part.sources());
+        let near = || nearby::border_last(offsets, sources, nearby::places(offsets, sources));
+        let places = if global_batch { near() } else { None };
         let places = places.as_deref();
         let wanted = index::Wanted { targets: first, layers, all_hidden_rows, within: None, places };
         let edges = model::find(&config.model.name)?.edges != EdgeNeed::Nothing;

@@ -67,13 +67,14 @@ pub(super) fn gather_and_transform(view: &mut View<'_>, verb: Verb, rows: Var, w
     tape.computed(targets, outputs, product, false)
 }
 
-/// `W agg(rows)` where rows cross: while those of other parts are under way, the products of all targets are made, and
-/// afterwards once more those of the border, whose sums were not known.
+/// `W agg(rows)` where rows cross: sums of the interior are made and transformed while rows of other parts are under way, those
+/// of the border when they are there. `runs` are those of the interior and of the border.
 pub(super) fn gather_while_transforming(
     view: &mut View<'_>,
     verb: Verb,
     rows: Var,
     weight: ParameterId,
+    runs: &[Vec<Range<usize>>; 2],
 ) -> Result<Var> {
     let layout = Arc::clone(view.layout);
     let (block, crossing, sources) = (&layout.block, view.crossing(rows), view.sources(rows)?);
@@ -82,46 +83,25 @@ pub(super) fn gather_while_transforming(
     let mut sums = tape.arena.take(block.targets * width);
     let mut product = tape.arena.take(block.targets * outputs);
     let mut halo = tape.arena.take(block.halo * width);
-    let border = &block.border;
-    let mut border_sums = tape.arena.take(border.len() * width);
-    let mut border_product = tape.arena.take(border.len() * outputs);
     let (graph, local) = (forward(&layout, verb, true), tape.value(sources.read));
-    let transform = |sums: &[f32], product: &mut [f32]| {
-        let shape = dense::Linear { rows: sums.len() / width, inputs: width, outputs };
-        shape.forward(&tape.pool, sums, &tape.parameters.get(weight).value, product, false);
-    };
-    cross(view.boundary, &layout, crossing, local, &mut halo, |targets, halo| {
+    cross(view.boundary, &layout, crossing, local, &mut halo, |_, halo| {
+        let [interior, border] = runs;
         let rows = Rows::with_halo(local, halo.unwrap_or_default(), width);
-        kernel(&tape.pool, &graph, rows, targets, &mut sums, false);
-        if halo.is_none() {
-            transform(&sums, &mut product);
-        } else {
-            copy_rows(border.iter().map(|&at| at as usize).zip(0..), width, &sums, &mut border_sums);
-            transform(&border_sums, &mut border_product);
-            copy_rows(
-                (0..).zip(border.iter().map(|&at| at as usize)),
-                outputs,
-                &border_product,
-                &mut product,
-            );
+        for run in if halo.is_none() { interior } else { border } {
+            let sums = &mut sums[run.start * width..run.end * width];
+            let product = &mut product[run.start * outputs..run.end * outputs];
+            kernel(&tape.pool, &graph, rows, Targets::Range(run.clone()), sums, false);
+            let shape = dense::Linear { rows: run.len(), inputs: width, outputs };
+            shape.forward(&tape.pool, sums, &tape.parameters.get(weight).value, product, false);
         }
     })?;
-    for buffer in [halo, border_sums, border_product] {
-        tape.arena.give(buffer);
-    }
+    tape.arena.give(halo);
     let (targets, needs_gradient) = (block.targets, tape.needs_gradient(rows));
     let output = tape.computed(targets, width, sums, needs_gradient);
     tape.record(output, Gathered { verb, layout, crossing, sources, output });
     let transformed = tape.linear_known(output, weight, targets, product);
     tape.forget(output);
     Ok(transformed)
-}
-
-/// Copies rows from their places in `from` to those in `to`.
-fn copy_rows(places: impl Iterator<Item = (usize, usize)>, width: usize, from: &[f32], to: &mut [f32]) {
-    for (source, target) in places {
-        to[target * width..][..width].copy_from_slice(&from[source * width..][..width]);
-    }
 }
 
 /// Aggregates static features for all rows of this rank.

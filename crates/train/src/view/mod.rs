@@ -65,9 +65,6 @@ pub struct Attention {
     pub dropout: f32,
 }
 
-/// One target in so many may wait for rows of other parts where all are transformed meanwhile: their products are made twice.
-const MOST_WAITING: usize = 4;
-
 /// Slope of LeakyReLU below 0 in attention scores.
 pub const SLOPE: f32 = 0.2;
 
@@ -204,22 +201,23 @@ impl View<'_> {
         if plain && !self.boundary.remembers(self.layer) && !self.transforms_first(rows, input, output) {
             return Ok(gather::gather_and_transform(self, verb, rows, weight));
         }
-        if self.transforms_meanwhile(rows, input, output) {
-            return gather::gather_while_transforming(self, verb, rows, weight);
+        if self.transforms_meanwhile(rows, input, output)
+            && let Some(runs) = self.layout.block.runs()
+        {
+            return gather::gather_while_transforming(self, verb, rows, weight, &runs);
         }
         self.aggregate_and_transform(rows, weight, input, output, |view, rows| view.aggregate(verb, rows))
     }
 
-    /// Whether sums are transformed while rows of other parts are under way: worth it where few targets wait for those.
+    /// Whether sums are transformed while rows of other parts are under way.
     fn transforms_meanwhile(&self, rows: Var, input: usize, output: usize) -> bool {
-        let (layout, block) = (self.layout, &self.layout.block);
+        let layout = self.layout;
         let waits = layout.crosses()
             && layout.mirrors.is_none()
             && self.boundary.overlaps()
             && self.boundary.is_far();
         let plain = !self.boundary.remembers(self.layer) && !self.is_static(rows);
-        let few = MOST_WAITING * block.border.len() <= block.targets;
-        waits && plain && few && !self.transforms_first(rows, input, output)
+        waits && plain && !self.transforms_first(rows, input, output)
     }
 
     /// Whether the sources of other parts are aggregated apart: theirs are narrower transformed, and several parts there are.

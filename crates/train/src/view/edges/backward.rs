@@ -1,6 +1,6 @@
 //! The backward pass of edges: messages are made again, stretch by stretch, and gradients go to both ends.
 
-use super::{EdgeSum, Job, OnEdges, Side, Width};
+use super::{EdgeSum, Job, OnEdges, Side, Width, runs};
 use crate::Result;
 use crate::boundary::{Boundary, Crossing, Isolated, Relay};
 use crate::ops::Rows;
@@ -10,6 +10,8 @@ use crate::tape::{Buffer, Op, Tape, Var};
 use crate::view::mirrors::{add_at_masters, to_mirrors};
 use crate::view::{Layout, Mirrors, Sources};
 use archipelago_graph::random::Key;
+use std::ops::Range;
+use std::slice;
 use std::sync::Arc;
 
 pub(super) struct Edgewise {
@@ -49,11 +51,12 @@ pub(super) struct Written {
     pub targets: Buffer,
 }
 impl Job<'_> {
-    /// Gradients of the ends of the edges of one side, and of the weights that messages read.
+    /// Gradients of the ends of the edges of runs of targets of one side, and of the weights that messages read.
     fn sum_down(
         &self,
         tape: &mut Tape,
         side: Side<'_>,
+        runs: &[Range<usize>],
         sources: Sources,
         read: &Read<'_>,
         written: &mut Written,
@@ -63,7 +66,8 @@ impl Job<'_> {
         let aside = tape.set_aside(true);
         let ends = Rows::with_halo(aside.value(sources.read), read.halo, self.crossing.width);
         let cut = side.cut(self.layout, &aside, ends, learns);
-        for range in cut.ranges(self.width.rows.max(self.crossing.width)) {
+        let width = self.width.rows.max(self.crossing.width);
+        for range in runs.iter().flat_map(|run| cut.ranges(run.clone(), width)) {
             let (mut edges, messages) = cut.messages(tape, self.layer, range.clone());
             edges.sum_back(self.sum, messages, read, dropout, range);
             edges.tape.backward(&mut Isolated)?;
@@ -82,12 +86,18 @@ impl Saved {
     }
 }
 impl Edgewise {
+    /// Whether gradients of halo rows go to their owners.
+    fn sends_back(&self, tape: &Tape) -> bool {
+        tape.needs_gradient(self.sources.rows) && self.layout.crosses()
+    }
+
     fn job(&self) -> Job<'_> {
         let Self { layer, sum, width, key, layout, crossing, .. } = self;
         Job { layer: &**layer, sum: *sum, width: *width, key: *key, layout, crossing: *crossing }
     }
 
-    /// Gradients of the rows of all ends, and of the weights that messages read.
+    /// Gradients of the rows of all ends, and of the weights that messages read. Those of halo rows leave as soon as they are
+    /// known, which is when the border has been done.
     fn ends(
         &self,
         tape: &mut Tape,
@@ -109,9 +119,18 @@ impl Edgewise {
         }
         let read = Read { halo: &saved.halo, gradient, dots: &dots, logsumexp: &saved.logsumexp };
         let near = Side { block, target: self.target, mirrored: None };
-        self.job().sum_down(tape, near, self.sources, &read, &mut written)?;
-        if let Some(mirrors) = &self.layout.mirrors {
+        let [interior, border] = runs(block);
+        self.job().sum_down(tape, near, &border, self.sources, &read, &mut written)?;
+        let mirrors = self.layout.mirrors.as_ref();
+        if self.sends_back(tape) && mirrors.is_none() {
+            boundary.depart_back(crossing, &self.layout, &written.halo)?;
+        }
+        self.job().sum_down(tape, near, &interior, self.sources, &read, &mut written)?;
+        if let Some(mirrors) = mirrors {
             self.mirrored_ends(tape, boundary, mirrors, saved, read, &mut written)?;
+            if self.sends_back(tape) {
+                boundary.depart_back(crossing, &self.layout, &written.halo)?;
+            }
         }
         tape.arena.give(dots);
         Ok(written)
@@ -149,7 +168,8 @@ impl Edgewise {
         let far =
             Side { block: &mirrors.block, target: self.target, mirrored: Some((&saved.mirrored, mirrors)) };
         let read = Read { gradient: &gradient, dots: &dots, logsumexp: &logsumexp, ..read };
-        self.job().sum_down(tape, far, self.sources, &read, written)?;
+        let all = 0..mirrors.block.targets;
+        self.job().sum_down(tape, far, slice::from_ref(&all), self.sources, &read, written)?;
         let of_mirrors = std::mem::replace(&mut written.targets, targets);
         if target_width > 0 {
             let relay = relay.exactly(target_width);
@@ -173,13 +193,9 @@ impl Op for Edgewise {
             scale_rows(&tape.pool, self.layout.means(), self.width.rows, &mut gradient);
         }
         let Written { mut rows, halo, targets } = self.ends(tape, boundary, &saved, &gradient)?;
-        let learns = tape.needs_gradient(self.sources.rows);
-        let crosses = learns && self.layout.crosses();
-        if crosses {
-            boundary.depart_back(self.crossing, &self.layout, &halo)?;
-        }
-        if learns && self.sources.passes() {
-            if crosses {
+        if tape.needs_gradient(self.sources.rows) && self.sources.passes() {
+            if self.layout.crosses() {
+                tape.catch_up();
                 boundary.arrive_back(self.crossing, &self.layout, &mut rows)?;
             }
             tape.put_gradient(self.sources.rows, rows);
@@ -195,5 +211,9 @@ impl Op for Edgewise {
         tape.arena.give(gradient);
         saved.give_back(tape);
         Ok(())
+    }
+
+    fn waits(&self) -> bool {
+        self.layout.crosses()
     }
 }

@@ -22,6 +22,9 @@ use crate::{Error, Result};
 use archipelago_graph::Block;
 use archipelago_graph::random::Key;
 use backward::{Edgewise, Saved};
+use std::iter;
+use std::ops::Range;
+use std::slice;
 use std::sync::Arc;
 use stretch::Cut;
 
@@ -94,14 +97,20 @@ impl View<'_> {
         let mut halo = self.tape.arena.take(layout.block.halo * crossing.width);
         let mut output = self.tape.arena.take(targets * rows);
         let mut logsumexp = self.tape.arena.take(targets * heads);
-        if layout.crosses() {
-            self.boundary.depart(crossing, &layout, self.tape.value(sources.read))?;
-            self.boundary.arrive(crossing, &layout, &mut halo)?;
-        }
-        let whole = Averages { average: &mut output, logsumexp: &mut logsumexp };
         let near = Side { block: &layout.block, target: sent.target, mirrored: None };
         let job = Job { layer: &**layer, sum, width, key, layout: &layout, crossing };
-        job.sum_up(self.tape, near, sources, &halo, whole);
+        let [interior, border] = runs(&layout.block);
+        if layout.crosses() {
+            self.boundary.depart(crossing, &layout, self.tape.value(sources.read))?;
+        }
+        let meanwhile = self.boundary.overlaps();
+        for (runs, arrives) in [(interior, !meanwhile), (border, meanwhile)] {
+            if arrives && layout.crosses() {
+                self.boundary.arrive(crossing, &layout, &mut halo)?;
+            }
+            let whole = Averages { average: &mut output, logsumexp: &mut logsumexp };
+            job.sum_up(self.tape, near, &runs, sources, &halo, whole);
+        }
         let mirrored = match &layout.mirrors {
             Some(mirrors) => {
                 let whole = Averages { average: &mut output, logsumexp: &mut logsumexp };
@@ -151,6 +160,12 @@ impl View<'_> {
         }
     }
 }
+/// Targets that are computed while rows of other parts are under way, and those that need them. All wait where those that need
+/// none do not stand together.
+fn runs(block: &Block) -> [Vec<Range<usize>>; 2] {
+    block.runs().unwrap_or_else(|| [Vec::new(), iter::once(0..block.targets).collect()])
+}
+
 /// Whose edges are summed up: those of targets that are here, or of mirrors of others.
 #[derive(Clone, Copy)]
 struct Side<'a> {
@@ -206,14 +221,23 @@ struct Job<'a> {
 }
 
 impl Job<'_> {
-    /// Sums over the edges of one side.
-    fn sum_up(&self, tape: &mut Tape, side: Side<'_>, sources: Sources, halo: &[f32], whole: Averages<'_>) {
+    /// Sums over the edges of runs of targets of one side.
+    fn sum_up(
+        &self,
+        tape: &mut Tape,
+        side: Side<'_>,
+        runs: &[Range<usize>],
+        sources: Sources,
+        halo: &[f32],
+        whole: Averages<'_>,
+    ) {
         let (Width { rows, heads }, layout) = (self.width, self.layout);
         let dropout = side.dropout(self.sum, tape.training, self.key, layout);
         let aside = tape.set_aside(false);
         let ends = Rows::with_halo(aside.value(sources.read), halo, self.crossing.width);
         let cut = side.cut(layout, &aside, ends, false);
-        for range in cut.ranges(rows.max(self.crossing.width)) {
+        let ranges = runs.iter().flat_map(|run| cut.ranges(run.clone(), rows.max(self.crossing.width)));
+        for range in ranges {
             let (edges, messages) = cut.messages(tape, self.layer, range.clone());
             let out = &mut whole.average[range.start * rows..range.end * rows];
             let lse = &mut whole.logsumexp[range.start * heads..range.end * heads];
@@ -248,7 +272,7 @@ impl Job<'_> {
         let mut logsumexp = view.tape.arena.take(count * heads);
         let far = Side { block: &mirrors.block, target, mirrored: Some((&mirrored, mirrors)) };
         let partial = Averages { average: &mut average, logsumexp: &mut logsumexp };
-        self.sum_up(view.tape, far, sources, halo, partial);
+        self.sum_up(view.tape, far, slice::from_ref(&(0..count)), sources, halo, partial);
         let crossing = Crossing { width: rows, ..self.crossing };
         let (tape, boundary) = (&mut *view.tape, &mut *view.boundary);
         match self.sum {

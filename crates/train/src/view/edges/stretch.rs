@@ -177,14 +177,18 @@ pub(super) struct Cut<'a> {
 const STRETCH: usize = 1 << 17;
 
 impl<'a> Cut<'a> {
-    /// Ranges of targets whose edges have about [`STRETCH`] numbers.
-    pub(super) fn ranges(&self, width: usize) -> impl Iterator<Item = Range<usize>> + use<'a> {
+    /// Ranges within a run of targets whose edges have about [`STRETCH`] numbers.
+    pub(super) fn ranges(
+        &self,
+        run: Range<usize>,
+        width: usize,
+    ) -> impl Iterator<Item = Range<usize>> + use<'a> {
         let offsets = &self.block.incoming.offsets;
-        let (targets, most) = (self.block.targets, (STRETCH / width.max(1)).max(64) as u64);
-        let mut start = 0;
+        let most = (STRETCH / width.max(1)).max(64) as u64;
+        let mut start = run.start;
         std::iter::from_fn(move || {
-            let end = offsets[start..=targets].partition_point(|&at| at <= offsets[start] + most);
-            let range = start..(start + end - 1).max(start + 1).min(targets);
+            let end = start + offsets[start..=run.end].partition_point(|&at| at <= offsets[start] + most);
+            let range = start..(end - 1).max(start + 1).min(run.end);
             start = range.end;
             (!range.is_empty()).then_some(range)
         })
