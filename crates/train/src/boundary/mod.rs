@@ -198,7 +198,7 @@ pub trait Boundary {
         Ok(false)
     }
 
-    /// Adds what other ranks computed to the gradients of the local `rows`, in rank order. Not called in a layer that
+    /// Adds what other ranks computed to the gradients of the local `rows` that they read, in rank order. Not called in a layer that
     /// read [`Own::Kept`] rows whose gradient is not passed on.
     fn arrive_back(&mut self, crossing: Crossing, layout: &Layout, rows: &mut [f32]) -> Result<()>;
 

@@ -6,6 +6,7 @@ use crate::boundary::Boundary;
 use crate::ops::dense;
 use crate::ops::sparse_linear::{sparse_grad_weight, sparse_linear};
 use crate::parameters::ParameterId;
+use std::ops::Range;
 
 struct Linear {
     input: Var,
@@ -13,6 +14,16 @@ struct Linear {
     output: Var,
     /// The variable whose rows the product was added to.
     onto: Option<Var>,
+    /// What was brought to the input's gradient ahead of the backward pass.
+    begun: Option<Begun>,
+}
+
+/// The first rows of an input's gradient, which have what the product brings.
+#[derive(Clone, Copy)]
+struct Begun {
+    rows: usize,
+    /// Whether the gradient had something before.
+    adds: bool,
 }
 
 /// The gradient of a weight that nobody waits for: it is computed while this rank waits for others.
@@ -85,7 +96,7 @@ impl Tape {
         let cols = self.parameters.get(weight).rows;
         self.keep(input);
         let output = self.computed(rows, cols, buffer, true);
-        self.record(output, Linear { input, weight, output, onto });
+        self.record(output, Linear { input, weight, output, onto, begun: None });
         output
     }
 
@@ -112,20 +123,38 @@ impl Tape {
     }
 }
 
+impl Linear {
+    /// Adds to the gradient of the input what rows of that of the output bring, which are those after the ones brought already.
+    fn add_input_gradient(&self, tape: &mut Tape, gradient: &[f32], rows: Range<usize>) -> Begun {
+        let (inputs, outputs) = (tape.cols(self.input), tape.cols(self.output));
+        let all = tape.rows(self.output) * inputs;
+        let (mut input, known) = tape.known_gradient(self.input);
+        let adds = self.begun.map_or(known > 0, |begun| begun.adds);
+        if adds && known < all {
+            input[known..all].fill(0.0);
+        }
+        let shape = dense::Linear { rows: rows.len(), inputs, outputs };
+        let weight = &tape.parameters.get(self.weight).value;
+        let (from, to) = (rows.start * outputs..rows.end * outputs, rows.start * inputs..rows.end * inputs);
+        shape.grad_input(&tape.pool, &gradient[from], weight, &mut input[to], adds);
+        let known = if adds { known.max(all) } else { rows.end * inputs };
+        tape.put_known_gradient(self.input, input, known);
+        Begun { rows: rows.end, adds }
+    }
+}
+
 impl Op for Linear {
+    fn begin_backward(&mut self, tape: &mut Tape, gradient: &[f32], rows: usize) {
+        if tape.needs_gradient(self.input) && rows > 0 {
+            self.begun = Some(self.add_input_gradient(tape, gradient, 0..rows));
+        }
+    }
+
     fn backward(&mut self, tape: &mut Tape, _: &mut dyn Boundary) -> Result<()> {
         let Some(gradient) = tape.take_gradient(self.output) else { return Ok(()) };
-        let (rows, inputs, outputs) = (tape.rows(self.output), tape.cols(self.input), tape.cols(self.output));
-        let shape = dense::Linear { rows, inputs, outputs };
+        let rows = tape.rows(self.output);
         if tape.needs_gradient(self.input) {
-            let (mut input, known) = tape.known_gradient(self.input);
-            let first = rows * inputs;
-            if 0 < known && known < first {
-                input[known..first].fill(0.0);
-            }
-            let weight = &tape.parameters.get(self.weight).value;
-            shape.grad_input(&tape.pool, &gradient, weight, &mut input[..first], known > 0);
-            tape.put_known_gradient(self.input, input, known.max(first));
+            self.add_input_gradient(tape, &gradient, self.begun.map_or(0, |begun| begun.rows)..rows);
         }
         let onto = self.onto.filter(|&onto| tape.needs_gradient(onto));
         if onto.is_none() && tape.will_wait() {
@@ -139,5 +168,81 @@ impl Op for Linear {
             None => tape.arena.give(gradient),
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::boundary::Isolated;
+    use crate::ops::Pool;
+    use crate::parameters::{Parameter, Parameters};
+
+    const ROWS: usize = 700;
+    const INPUTS: usize = 5;
+    const OUTPUTS: usize = 3;
+
+    /// Passes its gradient on, the first rows ahead of the others.
+    struct InTwo {
+        rows: Var,
+        output: Var,
+        first: usize,
+    }
+
+    impl Op for InTwo {
+        fn backward(&mut self, tape: &mut Tape, _: &mut dyn Boundary) -> Result<()> {
+            let Some(gradient) = tape.take_gradient(self.output) else { return Ok(()) };
+            tape.begin_backward(self.rows, &gradient, self.first);
+            tape.put_gradient(self.rows, gradient);
+            Ok(())
+        }
+    }
+
+    fn numbers(seed: u32, count: usize) -> Vec<f32> {
+        (0..count as u32).map(|i| ((i.wrapping_mul(2_654_435_761) ^ seed) >> 8) as f32 / 1e6 - 8.0).collect()
+    }
+
+    fn filled(tape: &mut Tape, seed: u32, count: usize) -> Buffer {
+        let mut buffer = tape.arena.take(count);
+        buffer.copy_from_slice(&numbers(seed, count));
+        buffer
+    }
+
+    /// The gradients of input and weight where the first so many rows of the gradient of the product come ahead, and another
+    /// operation has added to the gradient of the input before, or none.
+    fn gradients(first: usize, before: bool) -> (Vec<f32>, Vec<f32>) {
+        let mut weight = Parameter::zeros("weight", OUTPUTS, INPUTS);
+        weight.value.copy_from_slice(&numbers(1, OUTPUTS * INPUTS));
+        let weights = Parameters::new(vec![weight]);
+        let mut tape = Tape::new(weights, Parameters::default(), Pool::new(1));
+        tape.begin_step(0, 1, 1);
+        let weight = tape.parameters.find("weight").unwrap();
+        let values = filled(&mut tape, 2, ROWS * INPUTS);
+        let input = tape.pinned(ROWS, INPUTS, values, true);
+        let product = tape.linear(input, weight, ROWS);
+        let copy = filled(&mut tape, 3, ROWS * OUTPUTS);
+        let output = tape.computed(ROWS, OUTPUTS, copy, true);
+        tape.record(output, InTwo { rows: product, output, first });
+        let gradient = filled(&mut tape, 4, ROWS * OUTPUTS);
+        tape.put_gradient(output, gradient);
+        if before {
+            // Of the first rows alone, as where targets are fewer than rows.
+            let (mut sum, _) = tape.known_gradient(input);
+            sum[..50 * INPUTS].copy_from_slice(&numbers(5, 50 * INPUTS));
+            tape.put_known_gradient(input, sum, 50 * INPUTS);
+        }
+        tape.backward(&mut Isolated).unwrap();
+        let found = tape.take_gradient(input).unwrap().to_vec();
+        (found, tape.parameters.get(weight).grad.clone())
+    }
+
+    #[test]
+    fn rows_of_a_gradient_that_come_ahead_of_the_others_change_no_bit() {
+        for before in [false, true] {
+            let at_once = gradients(0, before);
+            for first in [1, 49, 50, 300, ROWS] {
+                assert_eq!(gradients(first, before), at_once, "{first} {before}");
+            }
+        }
     }
 }

@@ -51,6 +51,10 @@ pub trait Op: Any + Send {
     /// Reads the gradient of the output, adds to the gradients of the inputs.
     fn backward(&mut self, tape: &mut Tape, boundary: &mut dyn Boundary) -> Result<()>;
 
+    /// Does what it can of its backward pass with the first `rows` rows of the gradient of its output, while others are still to
+    /// come. Called once before it, or never.
+    fn begin_backward(&mut self, _tape: &mut Tape, _gradient: &[f32], _rows: usize) {}
+
     /// Whether its backward pass waits for other ranks, and calls [`Tape::catch_up`] before it does.
     fn waits(&self) -> bool {
         false
@@ -409,6 +413,18 @@ impl Tape {
             self.release(output);
         }
         Ok(())
+    }
+
+    /// Has the operation that made `var` begin with the first `rows` rows of its gradient, which nothing changes any more. Only if it
+    /// is the one that comes next: what others would still add is added first.
+    pub fn begin_backward(&mut self, var: Var, gradient: &[f32], rows: usize) {
+        let Some(next) = self.recorded.checked_sub(1).filter(|&next| self.records[next].output == var) else {
+            return;
+        };
+        if let Some(mut op) = self.records[next].op.take() {
+            op.begin_backward(self, gradient, rows);
+            self.records[next].op = Some(op);
+        }
     }
 
     /// Whether the operation that comes next in a backward pass will wait for other ranks.

@@ -271,6 +271,9 @@ impl Op for Gathered {
             }
             if crosses {
                 tape.catch_up();
+                if boundary.overlaps() && boundary.is_far() {
+                    tape.begin_backward(self.sources.rows, &rows, self.layout.routes.first_sent(block.local));
+                }
                 boundary.arrive_back(self.crossing, &self.layout, &mut rows)?;
             }
             tape.put_gradient(self.sources.rows, rows);

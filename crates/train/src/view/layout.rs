@@ -38,6 +38,13 @@ pub struct Routes {
     pub receive: Vec<usize>,
 }
 
+impl Routes {
+    /// How many of the `local` rows stand before the first that another rank reads.
+    pub fn first_sent(&self, local: usize) -> usize {
+        self.send.iter().flatten().min().map_or(local, |&first| first as usize)
+    }
+}
+
 /// Targets that other ranks own (their masters) and this one adds to, and copies of its own targets on other ranks.
 #[derive(Debug)]
 pub struct Mirrors {
