@@ -32,10 +32,14 @@ struct Gathered {
 /// Aggregates `rows` and records how.
 pub(super) fn gather(view: &mut View<'_>, verb: Verb, rows: Var) -> Result<Var> {
     let rows = view.tape.dense(rows);
+    gathered(view, verb, rows, Source::Computed)
+}
+
+fn gathered(view: &mut View<'_>, verb: Verb, rows: Var, source: fn(Var) -> Source<'static>) -> Result<Var> {
     let layout = Arc::clone(view.layout);
     let crossing = view.crossing(rows);
     let sources = view.sources(rows)?;
-    let read = Source::Computed(sources.read);
+    let read = source(sources.read);
     let aggregate = aggregate(view.tape, view.boundary, &layout, crossing, verb, read)?;
     let needs_gradient = view.tape.needs_gradient(rows);
     let output = view.tape.computed(layout.block.targets, crossing.width, aggregate, needs_gradient);
@@ -104,6 +108,34 @@ pub(super) fn gather_while_transforming(
     Ok(transformed)
 }
 
+/// `agg(W rows)` where rows cross: those that other ranks read are transformed first, and the others while they are under way.
+pub(super) fn transform_and_gather(
+    view: &mut View<'_>,
+    verb: Verb,
+    rows: Var,
+    weight: ParameterId,
+) -> Result<Var> {
+    let layout = Arc::clone(view.layout);
+    let (count, inputs) = (view.tape.rows(rows), view.tape.cols(rows));
+    let outputs = view.tape.parameters.get(weight).rows;
+    let mut product = view.tape.arena.take(count * outputs);
+    let first = layout.routes.first_sent(count);
+    let tape = &*view.tape;
+    let transform = |of: Range<usize>, product: &mut [f32]| {
+        let shape = dense::Linear { rows: of.len(), inputs, outputs };
+        let from = &tape.value(rows)[of.start * inputs..of.end * inputs];
+        let to = &mut product[of.start * outputs..of.end * outputs];
+        shape.forward(&tape.pool, from, &tape.parameters.get(weight).value, to, false);
+    };
+    transform(first..count, &mut product);
+    view.boundary.depart(Crossing { width: outputs, ..view.crossing(rows) }, &layout, &product)?;
+    transform(0..first, &mut product);
+    let transformed = view.tape.linear_known(rows, weight, count, product);
+    let aggregated = gathered(view, verb, transformed, Source::Departed)?;
+    view.tape.forget(transformed);
+    Ok(aggregated)
+}
+
 /// Aggregates static features for all rows of this rank.
 pub(super) fn gather_static(
     view: &mut View<'_>,
@@ -120,17 +152,26 @@ pub(super) fn gather_static(
     Ok(Arc::new(Matrix { rows: layout.block.targets, cols: crossing.width, values: values.into() }))
 }
 
-/// Rows to aggregate: of this step, or the same in every step.
+/// Rows to aggregate: of this step, with those that other ranks read still here or on their way, or the same in every step.
 enum Source<'a> {
     Computed(Var),
+    Departed(Var),
     Static(&'a [f32]),
 }
 
 impl Source<'_> {
     fn of<'a>(&'a self, tape: &'a Tape) -> &'a [f32] {
         match self {
-            Self::Computed(var) => tape.value(*var),
+            Self::Computed(var) | Self::Departed(var) => tape.value(*var),
             Self::Static(rows) => rows,
+        }
+    }
+
+    /// Those that have to depart.
+    fn departs<'a>(&'a self, tape: &'a Tape) -> Option<&'a [f32]> {
+        match self {
+            Self::Departed(_) => None,
+            Self::Computed(_) | Self::Static(_) => Some(self.of(tape)),
         }
     }
 }
@@ -155,8 +196,11 @@ fn aggregate(
     if !reads_halo {
         tell_sums(tape, boundary, layout, crossing, verb, &rows, &halo)?;
     }
+    if let Some(rows) = rows.departs(tape).filter(|_| layout.crosses()) {
+        boundary.depart(crossing, layout, rows)?;
+    }
     let local = rows.of(tape);
-    cross(boundary, layout, crossing, local, &mut halo, |targets, halo| {
+    meet(boundary, layout, crossing, &mut halo, |targets, halo| {
         let rows = Rows::with_halo(local, halo.unwrap_or_default(), width);
         kernel(&tape.pool, &graph, rows, targets, &mut output, false);
     })?;
@@ -221,15 +265,26 @@ pub(super) fn cross(
     crossing: Crossing,
     rows: &[f32],
     halo: &mut [f32],
+    compute: impl FnMut(Targets<'_>, Option<&[f32]>),
+) -> Result<()> {
+    if layout.crosses() {
+        boundary.depart(crossing, layout, rows)?;
+    }
+    meet(boundary, layout, crossing, halo, compute)
+}
+
+/// The same where rows have departed.
+fn meet(
+    boundary: &mut dyn Boundary,
+    layout: &Layout,
+    crossing: Crossing,
+    halo: &mut [f32],
     mut compute: impl FnMut(Targets<'_>, Option<&[f32]>),
 ) -> Result<()> {
     let block = &layout.block;
     if !layout.crosses() {
         compute(Targets::All(block.targets), Some(halo));
-        return Ok(());
-    }
-    boundary.depart(crossing, layout, rows)?;
-    if boundary.overlaps() {
+    } else if boundary.overlaps() {
         compute(Targets::Listed(&block.interior), None);
         boundary.arrive(crossing, layout, halo)?;
         compute(Targets::Listed(&block.border), Some(halo));
@@ -476,37 +531,39 @@ mod tests {
         }
     }
 
-    /// One half of a ring: every node reads the two beside it, the first and the last one of the other rank's each.
+    /// One half of a ring: every node reads the two beside it, the first and the last one of the other rank's each. Those two are
+    /// the last rows.
     fn half_ring(rank: usize) -> Arc<Layout> {
-        let (last, halo) = (NODES as u32 - 1, NODES as u32);
+        let (nodes, halo) = (NODES as u32, NODES as u32);
+        let [first, last] = [nodes - 1, nodes - 2];
         let mut lists = Adjacency { offsets: vec![0], ..Adjacency::default() };
-        for node in 0..NODES as u32 {
-            let before = if node == 0 { halo + 1 } else { node - 1 };
-            let after = if node == last { halo } else { node + 1 };
+        for node in 0..nodes {
+            let before = if node == first { halo + 1 } else { (node + nodes - 1) % nodes };
+            let after = if node == last { halo } else { (node + 1) % nodes };
             lists.neighbors.extend([before.min(after), before.max(after)]);
             lists.offsets.push(lists.neighbors.len() as u64);
         }
         let (mut send, mut receive) = (vec![vec![]; 2], vec![0; 2]);
-        (send[1 - rank], receive[1 - rank]) = (vec![0, last], 2);
+        (send[1 - rank], receive[1 - rank]) = (vec![first, last], 2);
         let block = Arc::new(Block::new(lists, NODES, 2));
         let nodes = Arc::new((0..NODES as u64 + 2).collect());
         Arc::new(Layout::new(block, nodes, vec![2.0; NODES + 2], Routes { send, receive }))
     }
 
-    /// What a layer computes on this rank: rows, gradients of rows, gradient of the weight.
-    fn layer(comm: Comm, verb: Verb, far: bool) -> Result<[Vec<f32>; 3]> {
+    /// What a layer of so many columns computes on this rank: rows, gradients of rows, gradient of the weight.
+    fn layer(comm: Comm, verb: Verb, columns: usize, far: bool) -> Result<[Vec<f32>; 3]> {
         let (rank, layout) = (comm.rank(), half_ring(comm.rank()));
-        let mut weight = Parameter::zeros("weight", WIDTH, WIDTH);
-        weight.value = numbers(7, WIDTH * WIDTH);
+        let mut weight = Parameter::zeros("weight", columns, WIDTH);
+        weight.value = numbers(7, columns * WIDTH);
         let mut tape = Tape::new(Parameters::new(vec![weight]), Parameters::new(vec![]), Pool::new(1));
         tape.begin_step(1, 1, 1);
         let id = tape.parameters.find("weight").unwrap();
-        let mut filled = |seed: usize| {
-            let mut buffer = tape.arena.take(NODES * WIDTH);
-            buffer.copy_from_slice(&numbers(seed as u64, NODES * WIDTH));
+        let mut filled = |seed: usize, columns: usize| {
+            let mut buffer = tape.arena.take(NODES * columns);
+            buffer.copy_from_slice(&numbers(seed as u64, NODES * columns));
             buffer
         };
-        let (rows, gradient) = (filled(rank), filled(10 + rank));
+        let (rows, gradient) = (filled(rank, WIDTH), filled(10 + rank, columns));
         let rows = tape.computed(NODES, WIDTH, rows, true);
         let mut boundary = Away(Exact::new(Arc::new(comm), true)?, far);
         let (half, statics, static_input) = (Half::Whole, None, None);
@@ -519,8 +576,9 @@ mod tests {
             statics,
             static_input,
         };
-        assert_eq!(view.transforms_meanwhile(rows, WIDTH, WIDTH), far);
-        let output = view.transformed(verb, rows, id, WIDTH, WIDTH)?;
+        assert_eq!(view.waits_for_far_rows(), far);
+        assert_eq!(view.transforms_first(rows, WIDTH, columns), columns < WIDTH);
+        let output = view.transformed(verb, rows, id, WIDTH, columns)?;
         let computed = tape.value(output).to_vec();
         tape.put_gradient(output, gradient);
         tape.backward(&mut boundary)?;
@@ -530,11 +588,13 @@ mod tests {
 
     #[test]
     fn products_that_are_made_while_rows_are_under_way_are_the_same_bits() {
-        for verb in [Verb::Sum, Verb::Mean, Verb::Symmetric] {
-            let run = |far| launch(&Config::threads(2), |comm| layer(comm, verb, far)).unwrap();
+        for (verb, columns) in
+            [Verb::Sum, Verb::Mean, Verb::Symmetric].into_iter().flat_map(|verb| [(verb, WIDTH), (verb, 2)])
+        {
+            let run = |far| launch(&Config::threads(2), |comm| layer(comm, verb, columns, far)).unwrap();
             let (near, far) = (run(false), run(true));
             assert!(near.iter().flatten().flatten().all(|number| number.is_finite()));
-            assert_eq!(near, far, "{verb:?}");
+            assert_eq!(near, far, "{verb:?} to {columns} columns");
         }
     }
 }

@@ -201,23 +201,22 @@ impl View<'_> {
         if plain && !self.boundary.remembers(self.layer) && !self.transforms_first(rows, input, output) {
             return Ok(gather::gather_and_transform(self, verb, rows, weight));
         }
-        if self.transforms_meanwhile(rows, input, output)
-            && let Some(runs) = self.layout.block.runs()
-        {
-            return gather::gather_while_transforming(self, verb, rows, weight, &runs);
+        if self.waits_for_far_rows() && self.tape.sparse(rows).is_none() && !self.is_static(rows) {
+            if self.transforms_first(rows, input, output) {
+                return gather::transform_and_gather(self, verb, rows, weight);
+            }
+            if let Some(runs) = self.layout.block.runs() {
+                return gather::gather_while_transforming(self, verb, rows, weight, &runs);
+            }
         }
         self.aggregate_and_transform(rows, weight, input, output, |view, rows| view.aggregate(verb, rows))
     }
 
-    /// Whether sums are transformed while rows of other parts are under way.
-    fn transforms_meanwhile(&self, rows: Var, input: usize, output: usize) -> bool {
-        let layout = self.layout;
-        let waits = layout.crosses()
-            && layout.mirrors.is_none()
-            && self.boundary.overlaps()
-            && self.boundary.is_far();
-        let plain = !self.boundary.remembers(self.layer) && !self.is_static(rows);
-        waits && plain && !self.transforms_first(rows, input, output)
+    /// Whether there is time for other work while rows of other parts are under way.
+    fn waits_for_far_rows(&self) -> bool {
+        let (layout, boundary) = (self.layout, &self.boundary);
+        let waits = boundary.overlaps() && boundary.is_far() && !boundary.remembers(self.layer);
+        waits && layout.crosses() && layout.mirrors.is_none()
     }
 
     /// Whether the sources of other parts are aggregated apart: theirs are narrower transformed, and several parts there are.
