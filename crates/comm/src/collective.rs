@@ -160,7 +160,7 @@ impl Comm {
     }
 
     /// Replaces the numbers of every one of `arrays` by their sums, like [`all_reduce_sum_f32`](Self::all_reduce_sum_f32), with
-    /// one array on the wire while another is read: a rank waits once for all of them, not once for each.
+    /// one array on the wire while another is read: where they are long, a rank waits once for all of them, not for each.
     pub fn all_reduce_sums_f32(&self, arrays: &mut [&mut [f32]], kind: Kind) -> Result<()> {
         self.all_reduce_each(Operation::AllReduceSumF32, arrays, kind, |a, b| a + b)
     }

@@ -26,6 +26,7 @@ pub struct Block {
     pub interior: Vec<u32>,
     /// Targets that read at least one halo row.
     pub border: Vec<u32>,
+    runs: OnceLock<Option<[Vec<Range<usize>>; 2]>>,
 }
 
 /// Compressed neighbour lists.
@@ -119,9 +120,9 @@ impl Block {
     }
 
     /// The runs of targets in the interior, and those at the border; none where targets of both kinds alternate too often to be
-    /// computed run by run.
-    pub fn runs(&self) -> Option<[Vec<Range<usize>>; 2]> {
-        Some([runs(&self.interior)?, runs(&self.border)?])
+    /// computed run by run. Found on the first call.
+    pub fn runs(&self) -> Option<&[Vec<Range<usize>>; 2]> {
+        self.runs.get_or_init(|| Some([runs(&self.interior)?, runs(&self.border)?])).as_ref()
     }
 
     /// The block of targets that other ranks own: none of them is a source row.
@@ -145,7 +146,16 @@ impl Block {
         }
         interior.truncate(targets - count);
         border.truncate(count);
-        Self { targets, local, halo, incoming, outgoing: OnceLock::new(), interior, border }
+        Self {
+            targets,
+            local,
+            halo,
+            incoming,
+            outgoing: OnceLock::new(),
+            interior,
+            border,
+            runs: OnceLock::new(),
+        }
     }
 
     /// Out-edges by source row (`local + halo` of them): what the backward pass walks. Made on the first call.
@@ -221,7 +231,7 @@ mod tests {
     #[test]
     fn targets_that_stand_together_are_found_as_runs_unless_both_kinds_alternate() {
         let block = Block::new(adjacency(&[&[1], &[0], &[2, 5], &[5], &[4]]), 5, 1);
-        assert_eq!(block.runs(), Some([vec![0..2, 4..5], vec![Range { start: 2, end: 4 }]]));
+        assert_eq!(block.runs(), Some(&[vec![0..2, 4..5], vec![Range { start: 2, end: 4 }]]));
         let lists: Vec<&[u32]> =
             (0..3 * MOST_RUNS).map(|row| if row % 2 == 0 { &[0][..] } else { &[48] }).collect();
         assert_eq!(lists.len(), 48);

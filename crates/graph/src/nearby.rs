@@ -10,6 +10,8 @@
 //! of rows: the graph is neither copied nor made undirected, and nothing is drawn. One thread: the order is a function of
 //! the lists alone. Sources that are not rows (a halo) are passed over.
 //!
+//! Whatever their order, rows that read a halo can be put behind the others ([`border_last`]).
+//!
 //! Cost: some passes over the edges. Memory while it works: 28 bytes per row and 8 per pair of clusters that edges join;
 //! the answer has 4 bytes per row.
 

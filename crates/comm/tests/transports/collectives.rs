@@ -1,7 +1,7 @@
 //! Every collective, on every transport of this build, against a sequential computation.
 
 use crate::support::{RANKS, configs, noise, number, on_all_transports, within};
-use archipelago_comm::{Config, Error, Kind, launch};
+use archipelago_comm::{Config, Error, Kind, frames_of, launch};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
@@ -30,12 +30,17 @@ fn sums_are_those_of_adding_in_rank_order_bit_for_bit() {
     }
 }
 
+/// Numbers of four bytes in a whole frame of a long message.
+fn whole_frame() -> usize {
+    frames_of(1 << 20, 4).next().unwrap().len()
+}
+
 #[test]
 fn sums_that_are_made_in_stretches_run_in_rank_order_too() {
-    // A stretch is 1 MiB per rank: three whole ones and a rest that is no multiple of the ranks.
+    // A stretch is a whole frame per rank: ten of them and a rest that is no multiple of the ranks.
     for ranks in [2, 3] {
         on_all_transports(ranks, |comm| {
-            let length = 3 * comm.size() * (1 << 18) + 7;
+            let length = 10 * comm.size() * whole_frame() + 7;
             let mut sums: Vec<f32> = (0..length).map(|i| number(comm.rank(), i)).collect();
             comm.all_reduce_sum_f32(&mut sums, Kind::Gradients)?;
             let expected = |i| (1..comm.size()).fold(number(0, i), |sum, rank| sum + number(rank, i));
@@ -138,7 +143,8 @@ fn all_to_all_is_a_transposition() {
 
             // Of no, one, some and many whole frames, and a number more or less.
             let long = |from: usize, to: usize| {
-                vec![(7 * from + to) as u32; [0, 1 << 18, 3 << 18, 600_000][(from + 2 * to) % 4]]
+                let whole = whole_frame();
+                vec![(7 * from + to) as u32; [0, whole, 7 * whole, 600_000][(from + 2 * to) % 4]]
             };
             let row = (0..comm.size()).map(|to| long(comm.rank(), to)).collect();
             let column: Vec<_> = (0..comm.size()).map(|from| long(from, comm.rank())).collect();

@@ -16,7 +16,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 const FORMAT: &str = "archipelago-checkpoint";
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 const MANIFEST: &str = "manifest.json";
 
 /// `manifest.json`: what belongs to the folder.

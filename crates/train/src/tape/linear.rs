@@ -18,10 +18,10 @@ struct Linear {
     begun: Option<Begun>,
 }
 
-/// The first rows of an input's gradient, which have what the product brings.
-#[derive(Clone, Copy)]
+/// Rows of an input's gradient that have what the product brings.
+#[derive(Clone)]
 struct Begun {
-    rows: usize,
+    rows: Range<usize>,
     /// Whether the gradient had something before.
     adds: bool,
 }
@@ -124,29 +124,40 @@ impl Tape {
 }
 
 impl Linear {
-    /// Adds to the gradient of the input what rows of that of the output bring, which are those after the ones brought already.
-    fn add_input_gradient(&self, tape: &mut Tape, gradient: &[f32], rows: Range<usize>) -> Begun {
+    /// Adds to the gradient of the input, or writes, what these rows of that of the output bring.
+    fn put_input_gradient(
+        &self,
+        tape: &Tape,
+        gradient: &[f32],
+        rows: Range<usize>,
+        input: &mut [f32],
+        adds: bool,
+    ) {
         let (inputs, outputs) = (tape.cols(self.input), tape.cols(self.output));
-        let all = tape.rows(self.output) * inputs;
-        let (mut input, known) = tape.known_gradient(self.input);
-        let adds = self.begun.map_or(known > 0, |begun| begun.adds);
-        if adds && known < all {
-            input[known..all].fill(0.0);
-        }
         let shape = dense::Linear { rows: rows.len(), inputs, outputs };
         let weight = &tape.parameters.get(self.weight).value;
         let (from, to) = (rows.start * outputs..rows.end * outputs, rows.start * inputs..rows.end * inputs);
         shape.grad_input(&tape.pool, &gradient[from], weight, &mut input[to], adds);
-        let known = if adds { known.max(all) } else { rows.end * inputs };
-        tape.put_known_gradient(self.input, input, known);
-        Begun { rows: rows.end, adds }
+    }
+
+    /// The gradient of the input to add to, or to write where nothing is known of it.
+    fn input_gradient(&self, tape: &mut Tape) -> (Buffer, usize) {
+        let all = tape.rows(self.output) * tape.cols(self.input);
+        let (mut input, known) = tape.known_gradient(self.input);
+        if 0 < known && known < all {
+            input[known..all].fill(0.0);
+        }
+        (input, if known > 0 { known.max(all) } else { 0 })
     }
 }
 
 impl Op for Linear {
-    fn begin_backward(&mut self, tape: &mut Tape, gradient: &[f32], rows: usize) {
-        if tape.needs_gradient(self.input) && rows > 0 {
-            self.begun = Some(self.add_input_gradient(tape, gradient, 0..rows));
+    fn begin_backward(&mut self, tape: &mut Tape, gradient: &[f32], rows: Range<usize>) {
+        if tape.needs_gradient(self.input) && !rows.is_empty() {
+            let (mut input, known) = self.input_gradient(tape);
+            self.put_input_gradient(tape, gradient, rows.clone(), &mut input, known > 0);
+            tape.put_known_gradient(self.input, input, known);
+            self.begun = Some(Begun { rows, adds: known > 0 });
         }
     }
 
@@ -154,7 +165,14 @@ impl Op for Linear {
         let Some(gradient) = tape.take_gradient(self.output) else { return Ok(()) };
         let rows = tape.rows(self.output);
         if tape.needs_gradient(self.input) {
-            self.add_input_gradient(tape, &gradient, self.begun.map_or(0, |begun| begun.rows)..rows);
+            let (mut input, known) = self.input_gradient(tape);
+            let Begun { rows: begun, adds } =
+                self.begun.take().unwrap_or(Begun { rows: 0..0, adds: known > 0 });
+            for rest in [0..begun.start, begun.end..rows] {
+                self.put_input_gradient(tape, &gradient, rest, &mut input, adds);
+            }
+            let known = known.max(rows * tape.cols(self.input));
+            tape.put_known_gradient(self.input, input, known);
         }
         let onto = self.onto.filter(|&onto| tape.needs_gradient(onto));
         if onto.is_none() && tape.will_wait() {
@@ -182,17 +200,17 @@ mod tests {
     const INPUTS: usize = 5;
     const OUTPUTS: usize = 3;
 
-    /// Passes its gradient on, the first rows ahead of the others.
+    /// Passes its gradient on, some rows ahead of the others.
     struct InTwo {
         rows: Var,
         output: Var,
-        first: usize,
+        ahead: Range<usize>,
     }
 
     impl Op for InTwo {
         fn backward(&mut self, tape: &mut Tape, _: &mut dyn Boundary) -> Result<()> {
             let Some(gradient) = tape.take_gradient(self.output) else { return Ok(()) };
-            tape.begin_backward(self.rows, &gradient, self.first);
+            tape.begin_backward(self.rows, &gradient, self.ahead.clone());
             tape.put_gradient(self.rows, gradient);
             Ok(())
         }
@@ -208,9 +226,9 @@ mod tests {
         buffer
     }
 
-    /// The gradients of input and weight where the first so many rows of the gradient of the product come ahead, and another
-    /// operation has added to the gradient of the input before, or none.
-    fn gradients(first: usize, before: bool) -> (Vec<f32>, Vec<f32>) {
+    /// The gradients of input and weight where these rows of the gradient of the product come ahead, and another operation has
+    /// added to the gradient of the input before, or none.
+    fn gradients(ahead: Range<usize>, before: bool) -> (Vec<f32>, Vec<f32>) {
         let mut weight = Parameter::zeros("weight", OUTPUTS, INPUTS);
         weight.value.copy_from_slice(&numbers(1, OUTPUTS * INPUTS));
         let weights = Parameters::new(vec![weight]);
@@ -222,7 +240,7 @@ mod tests {
         let product = tape.linear(input, weight, ROWS);
         let copy = filled(&mut tape, 3, ROWS * OUTPUTS);
         let output = tape.computed(ROWS, OUTPUTS, copy, true);
-        tape.record(output, InTwo { rows: product, output, first });
+        tape.record(output, InTwo { rows: product, output, ahead });
         let gradient = filled(&mut tape, 4, ROWS * OUTPUTS);
         tape.put_gradient(output, gradient);
         if before {
@@ -239,9 +257,9 @@ mod tests {
     #[test]
     fn rows_of_a_gradient_that_come_ahead_of_the_others_change_no_bit() {
         for before in [false, true] {
-            let at_once = gradients(0, before);
-            for first in [1, 49, 50, 300, ROWS] {
-                assert_eq!(gradients(first, before), at_once, "{first} {before}");
+            let at_once = gradients(0..0, before);
+            for ahead in [0..1, 0..49, 20..50, 300..500, 600..ROWS, 0..ROWS] {
+                assert_eq!(gradients(ahead.clone(), before), at_once, "{ahead:?} {before}");
             }
         }
     }

@@ -40,6 +40,7 @@ use crate::ops::Pool;
 use crate::parameters::{ParameterId, Parameters};
 use archipelago_graph::random::{Key, Purpose};
 use std::any::Any;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// A value on the tape.
@@ -51,9 +52,9 @@ pub trait Op: Any + Send {
     /// Reads the gradient of the output, adds to the gradients of the inputs.
     fn backward(&mut self, tape: &mut Tape, boundary: &mut dyn Boundary) -> Result<()>;
 
-    /// Does what it can of its backward pass with the first `rows` rows of the gradient of its output, while others are still to
-    /// come. Called once before it, or never.
-    fn begin_backward(&mut self, _tape: &mut Tape, _gradient: &[f32], _rows: usize) {}
+    /// Does what it can of its backward pass with a run of `rows` of the gradient of its output, while others are still to come.
+    /// Called once before it, or never.
+    fn begin_backward(&mut self, _tape: &mut Tape, _gradient: &[f32], _rows: Range<usize>) {}
 
     /// Whether its backward pass waits for other ranks, and calls [`Tape::catch_up`] before it does.
     fn waits(&self) -> bool {
@@ -125,6 +126,7 @@ pub struct Aside {
     slots: Vec<Slot>,
     records: Vec<Record>,
     recorded: usize,
+    owed: Option<Owed>,
     training: bool,
 }
 
@@ -181,6 +183,7 @@ impl Tape {
             slots: std::mem::replace(&mut self.slots, slots),
             records: std::mem::replace(&mut self.records, records),
             recorded: std::mem::take(&mut self.recorded),
+            owed: self.owed.take(),
             training: std::mem::replace(&mut self.training, training),
         }
     }
@@ -191,7 +194,7 @@ impl Tape {
         let slots = std::mem::replace(&mut self.slots, step.slots);
         let records = std::mem::replace(&mut self.records, step.records);
         self.spare = (slots, records);
-        (self.recorded, self.training) = (step.recorded, step.training);
+        (self.recorded, self.owed, self.training) = (step.recorded, step.owed, step.training);
     }
 
     /// Starts a training step: forgets the last one, clears the gradients.
@@ -415,9 +418,9 @@ impl Tape {
         Ok(())
     }
 
-    /// Has the operation that made `var` begin with the first `rows` rows of its gradient, which nothing changes any more. Only if it
-    /// is the one that comes next: what others would still add is added first.
-    pub fn begin_backward(&mut self, var: Var, gradient: &[f32], rows: usize) {
+    /// Has the operation that made `var` begin its backward pass with a run of `rows` of `gradient`, that of `var`, which
+    /// nothing changes any more. Nothing happens where another operation comes before it, which might change them.
+    pub fn begin_backward(&mut self, var: Var, gradient: &[f32], rows: Range<usize>) {
         let Some(next) = self.recorded.checked_sub(1).filter(|&next| self.records[next].output == var) else {
             return;
         };

@@ -2,8 +2,8 @@
 //!
 //! Forward: rows leave for the ranks that read them, interior targets are computed meanwhile, then the halo
 //! arrives and the border follows. Backward is the exact adjoint: gradients of halo rows are computed first and
-//! leave, gradients of local rows are computed meanwhile (and those of weights that were put off, see `tape/linear.rs`), then
-//! what others computed for our rows is added.
+//! leave, gradients of local rows are computed meanwhile, then what others computed for our rows is added. Between processes
+//! the transform before or after it fills the time as well, forwards here, backwards in `tape/linear.rs`.
 //!
 //! Where edges of a target are on several ranks, each sums up its own; the target's master adds the sums, then scales them
 //! and adds the target's own row. Sums that need no halo leave before everything else.
@@ -72,7 +72,7 @@ pub(super) fn gather_and_transform(view: &mut View<'_>, verb: Verb, rows: Var, w
 }
 
 /// `W agg(rows)` where rows cross: sums of the interior are made and transformed while rows of other parts are under way, those
-/// of the border when they are there. `runs` are those of the interior and of the border.
+/// of the border when they are there. `runs` are those of the interior and of the border, as the boundary overlaps.
 pub(super) fn gather_while_transforming(
     view: &mut View<'_>,
     verb: Verb,
@@ -119,7 +119,7 @@ pub(super) fn transform_and_gather(
     let (count, inputs) = (view.tape.rows(rows), view.tape.cols(rows));
     let outputs = view.tape.parameters.get(weight).rows;
     let mut product = view.tape.arena.take(count * outputs);
-    let first = layout.routes.first_sent(count);
+    let unsent = layout.unsent();
     let tape = &*view.tape;
     let transform = |of: Range<usize>, product: &mut [f32]| {
         let shape = dense::Linear { rows: of.len(), inputs, outputs };
@@ -127,9 +127,10 @@ pub(super) fn transform_and_gather(
         let to = &mut product[of.start * outputs..of.end * outputs];
         shape.forward(&tape.pool, from, &tape.parameters.get(weight).value, to, false);
     };
-    transform(first..count, &mut product);
+    transform(0..unsent.start, &mut product);
+    transform(unsent.end..count, &mut product);
     view.boundary.depart(Crossing { width: outputs, ..view.crossing(rows) }, &layout, &product)?;
-    transform(0..first, &mut product);
+    transform(unsent, &mut product);
     let transformed = view.tape.linear_known(rows, weight, count, product);
     let aggregated = gathered(view, verb, transformed, Source::Departed)?;
     view.tape.forget(transformed);
@@ -319,23 +320,26 @@ impl Op for Gathered {
                 tape.arena.give(halo);
             }
         }
-        if self.sources.passes() {
+        let rows = self.sources.passes().then(|| {
             let mut rows = add_to_gradient(tape, self.sources.rows, &graph, upstream, block.local);
             if remembers && includes_own(self.verb, self.crossing) {
                 add_scaled_rows(&tape.pool, self.layout.own_weights(), &gradient, width, &mut rows);
             }
+            rows
+        });
+        tape.arena.give(gradient);
+        scaled.into_iter().for_each(|buffer| tape.arena.give(buffer));
+        if let Some(mut rows) = rows {
             if crosses {
                 tape.catch_up();
                 if boundary.overlaps() && boundary.is_far() {
-                    tape.begin_backward(self.sources.rows, &rows, self.layout.routes.first_sent(block.local));
+                    tape.begin_backward(self.sources.rows, &rows, self.layout.unsent());
                 }
                 boundary.arrive_back(self.crossing, &self.layout, &mut rows)?;
             }
             tape.put_gradient(self.sources.rows, rows);
         }
         self.sources.settle(tape);
-        tape.arena.give(gradient);
-        scaled.into_iter().for_each(|buffer| tape.arena.give(buffer));
         Ok(())
     }
 
@@ -516,8 +520,6 @@ mod tests {
             self.0.depart(crossing, layout, rows)
         }
         fn arrive(&mut self, crossing: Crossing, layout: &Layout, halo: &mut [f32]) -> Result<()> {
-            // What is not known yet must not count.
-            halo.fill(f32::NAN);
             self.0.arrive(crossing, layout, halo)
         }
         fn depart_back(&mut self, crossing: Crossing, layout: &Layout, halo: &[f32]) -> Result<()> {
@@ -558,6 +560,12 @@ mod tests {
         let mut tape = Tape::new(Parameters::new(vec![weight]), Parameters::new(vec![]), Pool::new(1));
         tape.begin_step(1, 1, 1);
         let id = tape.parameters.find("weight").unwrap();
+        // What is not known yet must not count.
+        for length in [2, NODES].into_iter().flat_map(|rows| [rows * WIDTH, rows * columns]) {
+            let mut unknown = [0; 3].map(|_| tape.arena.take(length));
+            unknown.iter_mut().for_each(|buffer| buffer.fill(f32::NAN));
+            unknown.into_iter().for_each(|buffer| tape.arena.give(buffer));
+        }
         let mut filled = |seed: usize, columns: usize| {
             let mut buffer = tape.arena.take(NODES * columns);
             buffer.copy_from_slice(&numbers(seed as u64, NODES * columns));

@@ -3,6 +3,7 @@
 use super::thin::Thinned;
 use archipelago_graph::Block;
 use archipelago_graph::block::EdgeValues;
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 /// A block together with what its rows stand for. Made once per block, shared by all operations on it.
@@ -25,6 +26,7 @@ pub struct Layout {
     pub(super) means: OnceLock<Arc<Vec<f32>>>,
     pub(super) symmetric: OnceLock<Symmetric>,
     own: OnceLock<Vec<f32>>,
+    unsent: OnceLock<Range<usize>>,
     pub(super) near: OnceLock<Arc<Self>>,
     pub(super) far: OnceLock<Arc<Self>>,
 }
@@ -39,9 +41,13 @@ pub struct Routes {
 }
 
 impl Routes {
-    /// How many of the `local` rows stand before the first that another rank reads.
-    pub fn first_sent(&self, local: usize) -> usize {
-        self.send.iter().flatten().min().map_or(local, |&first| first as usize)
+    /// The longest run of the `local` rows that no other rank reads.
+    fn unsent(&self, local: usize) -> Range<usize> {
+        let mut sent: Vec<usize> = self.send.iter().flatten().map(|&row| row as usize).collect();
+        sent.sort_unstable();
+        let mut start = 0;
+        let runs = sent.into_iter().chain([local]).map(|end| std::mem::replace(&mut start, end + 1)..end);
+        runs.max_by_key(Range::len).unwrap_or_default()
     }
 }
 
@@ -86,6 +92,7 @@ impl Layout {
             means: OnceLock::new(),
             symmetric: OnceLock::new(),
             own: OnceLock::new(),
+            unsent: OnceLock::new(),
             near: OnceLock::new(),
             far: OnceLock::new(),
         }
@@ -107,6 +114,11 @@ impl Layout {
         self.block.halo > 0
             || self.routes.send.iter().any(|rows| !rows.is_empty())
             || self.mirrors.as_ref().is_some_and(added)
+    }
+
+    /// The longest run of local rows that no other rank reads.
+    pub fn unsent(&self) -> Range<usize> {
+        self.unsent.get_or_init(|| self.routes.unsent(self.block.local)).clone()
     }
 
     /// Bytes of memory that its lists of edges hold.
@@ -163,5 +175,24 @@ impl Layout {
     fn share_sampled(&self, row: usize) -> f32 {
         let here = self.weight_here(row);
         if here > 0.0 { self.degrees[row] / here } else { 1.0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_run_of_rows_that_nobody_else_reads_is_found_wherever_it_is() {
+        let unsent = |send: &[&[u32]], local| {
+            Routes { send: send.iter().map(|rows| rows.to_vec()).collect(), receive: Vec::new() }
+                .unsent(local)
+        };
+        assert_eq!(unsent(&[], 5), 0..5);
+        assert_eq!(unsent(&[&[], &[7, 2], &[2, 6]], 9), 3..6);
+        assert_eq!(unsent(&[&[0]], 4), 1..4);
+        assert_eq!(unsent(&[&[3, 4]], 5), 0..3);
+        assert!(unsent(&[&[0, 1, 2], &[2, 0]], 3).is_empty());
+        assert!(unsent(&[&[]], 0).is_empty());
     }
 }

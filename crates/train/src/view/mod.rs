@@ -202,11 +202,12 @@ impl View<'_> {
             return Ok(gather::gather_and_transform(self, verb, rows, weight));
         }
         if self.waits_for_far_rows() && self.tape.sparse(rows).is_none() && !self.is_static(rows) {
+            let layout = Arc::clone(self.layout);
             if self.transforms_first(rows, input, output) {
                 return gather::transform_and_gather(self, verb, rows, weight);
             }
-            if let Some(runs) = self.layout.block.runs() {
-                return gather::gather_while_transforming(self, verb, rows, weight, &runs);
+            if let Some(runs) = layout.block.runs() {
+                return gather::gather_while_transforming(self, verb, rows, weight, runs);
             }
         }
         self.aggregate_and_transform(rows, weight, input, output, |view, rows| view.aggregate(verb, rows))

@@ -119,14 +119,16 @@ impl Edgewise {
         }
         let read = Read { halo: &saved.halo, gradient, dots: &dots, logsumexp: &saved.logsumexp };
         let near = Side { block, target: self.target, mirrored: None };
-        let [interior, border] = runs(block);
-        self.job().sum_down(tape, near, &border, self.sources, &read, &mut written)?;
+        let runs = runs(block);
+        let [interior, border] = &*runs;
+        self.job().sum_down(tape, near, border, self.sources, &read, &mut written)?;
         let mirrors = self.layout.mirrors.as_ref();
         if self.sends_back(tape) && mirrors.is_none() {
             boundary.depart_back(crossing, &self.layout, &written.halo)?;
         }
-        self.job().sum_down(tape, near, &interior, self.sources, &read, &mut written)?;
+        self.job().sum_down(tape, near, interior, self.sources, &read, &mut written)?;
         if let Some(mirrors) = mirrors {
+            tape.catch_up();
             self.mirrored_ends(tape, boundary, mirrors, saved, read, &mut written)?;
             if self.sends_back(tape) {
                 boundary.depart_back(crossing, &self.layout, &written.halo)?;

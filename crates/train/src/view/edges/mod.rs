@@ -22,6 +22,7 @@ use crate::{Error, Result};
 use archipelago_graph::Block;
 use archipelago_graph::random::Key;
 use backward::{Edgewise, Saved};
+use std::borrow::Cow;
 use std::iter;
 use std::ops::Range;
 use std::slice;
@@ -99,7 +100,8 @@ impl View<'_> {
         let mut logsumexp = self.tape.arena.take(targets * heads);
         let near = Side { block: &layout.block, target: sent.target, mirrored: None };
         let job = Job { layer: &**layer, sum, width, key, layout: &layout, crossing };
-        let [interior, border] = runs(&layout.block);
+        let runs = runs(&layout.block);
+        let [interior, border] = &*runs;
         if layout.crosses() {
             self.boundary.depart(crossing, &layout, self.tape.value(sources.read))?;
         }
@@ -109,7 +111,7 @@ impl View<'_> {
                 self.boundary.arrive(crossing, &layout, &mut halo)?;
             }
             let whole = Averages { average: &mut output, logsumexp: &mut logsumexp };
-            job.sum_up(self.tape, near, &runs, sources, &halo, whole);
+            job.sum_up(self.tape, near, runs, sources, &halo, whole);
         }
         let mirrored = match &layout.mirrors {
             Some(mirrors) => {
@@ -162,8 +164,9 @@ impl View<'_> {
 }
 /// Targets that are computed while rows of other parts are under way, and those that need them. All wait where those that need
 /// none do not stand together.
-fn runs(block: &Block) -> [Vec<Range<usize>>; 2] {
-    block.runs().unwrap_or_else(|| [Vec::new(), iter::once(0..block.targets).collect()])
+fn runs(block: &Block) -> Cow<'_, [Vec<Range<usize>>; 2]> {
+    let all_wait = || Cow::Owned([Vec::new(), iter::once(0..block.targets).collect()]);
+    block.runs().map_or_else(all_wait, Cow::Borrowed)
 }
 
 /// Whose edges are summed up: those of targets that are here, or of mirrors of others.
