@@ -6,14 +6,9 @@ mod common;
 
 use archipelago_graph::Dataset;
 use archipelago_graph::dataset::{EdgeChunk, MemoryEdges};
-use archipelago_train::model::{
-    self, EdgeNeed, Entry, Layer, LayerShape, Message, Nodes, Reads, Sent, Start, Sum, Weight,
-};
 use archipelago_train::parameters::Parameters;
 use archipelago_train::run::RunConfig;
 use archipelago_train::strategy::{self, STRATEGIES};
-use archipelago_train::tape::Var;
-use archipelago_train::view::Edges;
 use common::{
     MODELS, TempStore, after_steps, all_models, assert_resumes, communities, config, cut, cut_as, gradients,
     odd_cases, on_ranks, relative_difference, train,
@@ -25,52 +20,6 @@ const COMMON: &[&str] = &["model.hidden=16", "train.threads=2", "train.epochs=3"
 /// Edges elsewhere than with the owners of their targets.
 const PLACEMENTS: &[&str] =
     &["exchange.placement=source", "exchange.placement=2d", "exchange.placement=cover"];
-
-/// `out_i = W sum_j m(x_j)`: a map right behind edges, whose weight's gradient is put off until edges wait.
-struct Told {
-    shape: LayerShape,
-    /// Whether `m` is the logistic function, or nothing.
-    squashed: bool,
-}
-
-impl Layer for Told {
-    fn weights(&self) -> Vec<Weight> {
-        let LayerShape { input, output, .. } = self.shape;
-        vec![Weight::new("weight", output, input, Start::Glorot), Weight::new("bias", 1, output, Start::Zero)]
-    }
-
-    fn transform(&self, _: &mut Nodes<'_>, rows: Var) -> Sent {
-        Sent::rows(rows)
-    }
-
-    fn gather(&self, edges: &mut Edges<'_>) -> Message {
-        let rows = edges.source();
-        Message::rows(if self.squashed { edges.tape.sigmoid(rows) } else { rows })
-    }
-
-    fn sum(&self) -> Sum {
-        Sum::Add
-    }
-
-    fn apply(&self, nodes: &mut Nodes<'_>, _: Var, sum: Var) -> Var {
-        nodes.linear(sum, "weight")
-    }
-}
-
-const TOLD: Entry = Entry {
-    name: "told",
-    summary: "what neighbours tell, summed, then transformed",
-    paper: "",
-    reads: |_| Reads::Rows,
-    edges: EdgeNeed::Nothing,
-    build: |shape| Box::new(Told { shape: shape.clone(), squashed: false }),
-};
-
-const SQUASHED: Entry = Entry {
-    name: "told-squashed",
-    build: |shape| Box::new(Told { shape: shape.clone(), squashed: true }),
-    ..TOLD
-};
 
 fn settings(model: &[&str], placement: &str) -> Arc<RunConfig> {
     config(&[COMMON, model, &[placement]].concat())
@@ -125,20 +74,6 @@ fn oracle_1_a_step_on_p_parts_equals_a_step_on_one_whoever_holds_the_edges() {
                     assert!(off < 1e-5, "{place}: {} off by {off:e}", found.name);
                 }
             }
-        }
-    }
-}
-
-#[test]
-fn oracle_1_holds_for_layers_that_transform_what_comes_along_edges() {
-    model::add(vec![TOLD, SQUASHED]).unwrap();
-    let mut dataset = communities(300, 2400, 5);
-    let [one, two, three] = [1, 2, 3].map(|parts| cut(&mut dataset, parts, "metis"));
-    for model in ["model.name=told", "model.name=told-squashed"] {
-        for placement in [&["exchange.placement=destination"], PLACEMENTS].concat() {
-            let config = settings(&[model, "model.layers=3", "train.optimizer=sgd"], placement);
-            equals_one_part(&one, &two, &config, &format!("{model} on 2, {placement}"));
-            equals_one_part(&one, &three, &config, &format!("{model} on 3, {placement}"));
         }
     }
 }

@@ -3,10 +3,11 @@
 use crate::bench::finish;
 use crate::setting::{Setting, script};
 
-const MODELS: [&str; 3] = [
+const MODELS: [&str; 4] = [
     "--model gcn",
     "--model sage --set model.norm=layer",
     "--model gat --set model.heads=2 --set model.norm=batch",
+    "--model gat-e --set model.heads=2 --set model.layers=3",
 ];
 
 /// Batches that are drawn across parts.
@@ -43,13 +44,16 @@ fn oracle_8_any_number_of_processes_and_threads_gives_the_same_bits() {
     for (m, model) in MODELS.into_iter().enumerate() {
         setting.done(&train(model, 1, &format!("alone-{m}")));
         let digest = setting.bench.digest(&format!("alone-{m}"));
-        for (processes, threads) in [(1, 2), (2, 1), (2, 3), (4, 1)] {
-            let out = format!("job-{m}-{processes}-{threads}");
-            setting.done(&setting.launch(processes, "", &train(model, threads, &out)));
+        for (processes, threads, more) in
+            [(1, 2, ""), (2, 1, ""), (2, 3, ""), (4, 1, ""), (2, 1, " --set exchange.overlap=false")]
+        {
+            let out = format!("job-{m}-{processes}-{threads}-{}", more.len());
+            let line = train(&format!("{model}{more}"), threads, &out);
+            setting.done(&setting.launch(processes, "", &line));
             assert_eq!(
                 setting.bench.digest(&out),
                 digest,
-                "{model}, {processes} processes, {threads} threads"
+                "{model}{more}, {processes} processes, {threads} threads"
             );
         }
     }
