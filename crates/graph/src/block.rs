@@ -232,10 +232,11 @@ mod tests {
     fn targets_that_stand_together_are_found_as_runs_unless_both_kinds_alternate() {
         let block = Block::new(adjacency(&[&[1], &[0], &[2, 5], &[5], &[4]]), 5, 1);
         assert_eq!(block.runs(), Some(&[vec![0..2, 4..5], vec![Range { start: 2, end: 4 }]]));
+        let rows = 3 * MOST_RUNS;
+        let (inside, halo) = ([0], [rows as u32]);
         let lists: Vec<&[u32]> =
-            (0..3 * MOST_RUNS).map(|row| if row % 2 == 0 { &[0][..] } else { &[48] }).collect();
-        assert_eq!(lists.len(), 48);
-        assert_eq!(Block::new(adjacency(&lists), 48, 1).runs(), None);
+            (0..rows).map(|row| if row % 2 == 0 { &inside[..] } else { &halo }).collect();
+        assert_eq!(Block::new(adjacency(&lists), rows, 1).runs(), None);
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod layout;
 mod thin;
 mod mirrors;
 mod gather;
+mod transform;
 mod max;
 mod attend;
 mod attend_v2;
@@ -199,15 +200,15 @@ impl View<'_> {
         }
         let plain = !self.tape.training && !self.layout.crosses() && !self.is_static(rows);
         if plain && !self.boundary.remembers(self.layer) && !self.transforms_first(rows, input, output) {
-            return Ok(gather::gather_and_transform(self, verb, rows, weight));
+            return Ok(transform::gather_and_transform(self, verb, rows, weight));
         }
         if self.waits_for_far_rows() && self.tape.sparse(rows).is_none() && !self.is_static(rows) {
             let layout = Arc::clone(self.layout);
             if self.transforms_first(rows, input, output) {
-                return gather::transform_and_gather(self, verb, rows, weight);
+                return transform::transform_and_gather(self, verb, rows, weight);
             }
             if let Some(runs) = layout.block.runs() {
-                return gather::gather_while_transforming(self, verb, rows, weight, runs);
+                return transform::gather_while_transforming(self, verb, rows, weight, runs);
             }
         }
         self.aggregate_and_transform(rows, weight, input, output, |view, rows| view.aggregate(verb, rows))
