@@ -3,7 +3,8 @@
 //! The library makes progress only while it is called, so the owner keeps calling: without a pause while something
 //! moves, then at intervals that grow with the silence, and seldom while no rank of this process waits for anything: every
 //! look takes the processor from a rank that computes. An order from a rank wakes it at once, and so does one that comes to
-//! wait.
+//! wait. Whoever orders something to be sent makes room for it: a scheduler would let a rank that computes use up its
+//! milliseconds first.
 
 use super::lane::Lane;
 use super::library::{Flight, Library};
@@ -19,12 +20,16 @@ use std::time::{Duration, Instant};
 
 /// Looks without a pause before the owner starts to rest.
 const PATIENCE: u32 = 5;
-/// The first rest between two looks: the sockets' buffers hold far more than arrives meanwhile.
+/// The first rest between two looks while a rank waits, and while all compute: the sockets' buffers hold far more than arrives
+/// meanwhile.
+const SHORT_REST: Duration = Duration::from_micros(25);
 const REST: Duration = Duration::from_micros(100);
-/// Looks after which a rest is twice as long, and how often that happens: ranks that compute need the processor more than
-/// an owner that finds nothing, and the first message after a long silence can wait for most of a millisecond.
+/// Looks after which a rest is twice as long, and the longest: ranks that compute need the processor more than an owner that
+/// finds nothing, and the first message after a long silence can wait for most of a millisecond.
 const LOOKS: u32 = 32;
-const DOUBLINGS: u32 = 3;
+const LONGER_REST: Duration = Duration::from_micros(800);
+/// By how much a rest may be longer than it was asked to be: Linux takes twice the short one where it is not told.
+const SLACK: Duration = Duration::from_micros(1);
 /// The rest while nobody waits and nothing is on its way out, after so many looks at which nothing moved: what arrives
 /// meanwhile fits into the buffers of the sockets.
 const LONG_REST: Duration = Duration::from_millis(2);
@@ -90,6 +95,7 @@ fn start() -> Result<Owner> {
         let place = library.as_ref().map(|library| (library.process(), library.processes()));
         let _ = tell.send(place);
         if let Some(library) = library {
+            rest_precisely();
             Loop::new(library, buffers, shared).run();
         }
     };
@@ -103,6 +109,12 @@ fn start() -> Result<Owner> {
     // SAFETY: the handler only uses what lives as long as the process.
     unsafe { libc::atexit(leave_at_exit) };
     Ok(Owner { process, processes, pool, orders, sessions: Mutex::new(0) })
+}
+
+/// Has the rests of this thread last as long as they are asked to; where that is not possible, they are longer.
+fn rest_precisely() {
+    // SAFETY: the call takes a number.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, SLACK.as_nanos() as libc::c_ulong) };
 }
 
 /// However the process ends in order, its last messages go out and MPI is left in order where that is possible.
@@ -132,6 +144,7 @@ impl Owner {
     pub fn send(&self, process: usize, route: Route, mut frame: Frame) {
         route.write(&mut frame);
         self.orders.give(Order::Send(process, frame));
+        thread::yield_now();
     }
 
     /// Looks often for as long as what this returns lives.
@@ -313,9 +326,10 @@ impl Loop {
         if !queue.is_empty() {
             return idle;
         }
-        let awaited = self.orders.waiting.load(Ordering::Relaxed) > 0 || !self.is_flushed();
-        if awaited || idle < QUIET {
-            let rest = REST * (1 << (idle / LOOKS).min(DOUBLINGS));
+        let awaited = self.orders.waiting.load(Ordering::Relaxed) > 0;
+        if awaited || !self.is_flushed() || idle < QUIET {
+            let rest = if awaited { SHORT_REST } else { REST };
+            let rest = rest.saturating_mul(2u32.saturating_pow(idle / LOOKS)).min(LONGER_REST);
             drop(self.orders.news.wait_timeout(queue, rest));
             return idle;
         }
