@@ -225,7 +225,8 @@ pub struct Exchange {
 
 impl Exchange {
     /// Of the [`Toll::facts`] of all ranks.
-    pub fn of(ranks: &[Vec<u64>]) -> Self {
+    pub fn of(ranks: &[impl AsRef<[u64]>]) -> Self {
+        let ranks: Vec<&[u64]> = ranks.iter().map(AsRef::as_ref).collect();
         let sum = |at: usize| ranks.iter().map(|facts| facts[at]).sum::<u64>();
         let bins = |gaps: &[u64]| {
             let used = gaps.iter().rposition(|&rows| rows > 0).map_or(0, |last| last + 1);

@@ -20,11 +20,12 @@ use archipelago_comm::terms::Fact;
 use archipelago_comm::{Comm, Job, Kind, Meters, launch};
 use archipelago_graph::Store;
 use archipelago_graph::store::Manifest;
+use report::Closing;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 /// One run: what to train on which data, who listens, and how to stop it.
@@ -257,12 +258,11 @@ impl<'a> Session<'a> {
         let before_these = self.epoch;
         self.epoch = (self.epoch + self.strategy.span()).min(self.run.config.train.epochs);
         self.step += outcome.steps;
-        let (loss, stop) = self.share(outcome.loss)?;
-        let (secs, cpu_secs) = (wall.elapsed().as_secs_f64(), cpu_seconds() - cpu);
-        let (bytes_sent, cpu_secs) = self.costs(before, cpu_secs)?;
+        let Closing { loss, stop, bytes_sent, cpu_secs, exchange } =
+            self.close(outcome.loss, &outcome.toll, before, cpu_seconds() - cpu)?;
+        let secs = wall.elapsed().as_secs_f64();
         let sampling = self.sampling(&outcome.loading, secs, cpu_secs)?;
         let islands = self.islands(&outcome.landing)?;
-        let exchange = self.exchange(outcome.toll)?;
         let health = self.health(before)?;
         if !loss.is_finite() {
             return Err(Error::NotFinite { epoch: self.epoch, step: self.step, what: "the loss".into() });
@@ -300,14 +300,6 @@ impl<'a> Session<'a> {
             _ if stop && self.epoch < self.run.config.train.epochs => Ok(Next::Interrupt),
             _ => Ok(Next::Epoch),
         }
-    }
-
-    /// The epoch's loss over all ranks, and whether the user asked any of them to stop.
-    fn share(&self, loss: f64) -> Result<(f64, bool)> {
-        let stop = self.run.stop.load(Ordering::Relaxed);
-        let mut shared = [loss, f64::from(u8::from(stop))];
-        self.worker.comm.all_reduce_sum_f64(&mut shared, Kind::Control)?;
-        Ok((shared[0], shared[1] > 0.0))
     }
 
     /// Evaluates where an epoch after `before` asks for it.

@@ -13,22 +13,71 @@ use crate::meter::{median, peak_rss_bytes};
 use crate::run::BatchKind;
 use crate::{Result, evaluate, memory};
 use archipelago_comm::{Kind, Meters};
+use std::sync::atomic::Ordering;
+
+/// Numbers in what a rank says of its costs.
+const COSTS: usize = 11;
+
+/// What came of an epoch on all ranks.
+pub(super) struct Closing {
+    /// The mean loss.
+    pub loss: f64,
+    /// Whether the user asked any rank to stop.
+    pub stop: bool,
+    /// Bytes that all ranks sent.
+    pub bytes_sent: BytesSent,
+    /// Processor time of all processes.
+    pub cpu_secs: f64,
+    /// What crossed part borders.
+    pub exchange: Option<Exchange>,
+}
 
 impl Session<'_> {
-    /// Bytes that all ranks sent since `before`, and the processor time of all processes, of which this one took
-    /// `cpu_secs`. What was sent between two epochs counts in the totals only.
-    pub(super) fn costs(&mut self, before: Meters, cpu_secs: f64) -> Result<(BytesSent, f64)> {
+    /// What all ranks tell each other at the end of an epoch that began when their meters showed `before`, in one message: its
+    /// loss, whether the user asked any of them to stop, and its costs.
+    pub(super) fn close(&mut self, loss: f64, toll: &Toll, before: Meters, cpu_secs: f64) -> Result<Closing> {
+        let stop = u64::from(self.run.stop.load(Ordering::Relaxed));
+        let mut mine = vec![loss.to_bits(), stop];
+        mine.extend(self.costs(before, cpu_secs));
+        if toll.steps > 0 {
+            mine.extend(toll.facts(self.run.config.model.layers));
+        }
+        let of_ranks = self.worker.comm.all_gather(&mine, Kind::Control)?;
+        let mut costs = [0; COSTS];
+        for told in &of_ranks {
+            costs.iter_mut().zip(&told[2..]).for_each(|(sum, cost)| *sum += cost);
+        }
+        let (bytes_sent, cpu_secs) = self.count(&costs);
+        Ok(Closing {
+            loss: of_ranks
+                .iter()
+                .map(|told| f64::from_bits(told[0]))
+                .reduce(|sum, more| sum + more)
+                .unwrap_or(loss),
+            stop: of_ranks.iter().any(|told| told[1] > 0),
+            bytes_sent,
+            cpu_secs,
+            exchange: self.exchange(of_ranks.iter().map(|told| &told[2 + COSTS..])),
+        })
+    }
+
+    /// Bytes that this rank sent since `before`, by kind, those it sent before that, and the processor time of this process. What
+    /// was sent between two epochs counts in the totals only.
+    fn costs(&mut self, before: Meters, cpu_secs: f64) -> [u64; COSTS] {
         let comm = &self.worker.comm;
         let now = comm.meters();
         let earlier = before - std::mem::replace(&mut self.meters, now);
-        let cpu_micros = if comm.leads_process() { (cpu_secs * 1e6) as u64 } else { 0 };
-        let mut costs = [0; 11];
+        let mut costs = [0; COSTS];
         for (at, kind) in Kind::ALL.into_iter().enumerate() {
             costs[at] = (now - before)[kind].bytes_sent;
             costs[5 + at] = earlier[kind].bytes_sent;
         }
-        costs[10] = cpu_micros;
-        comm.all_reduce_sum_u64(&mut costs, Kind::Control)?;
+        costs[10] = if comm.leads_process() { (cpu_secs * 1e6) as u64 } else { 0 };
+        costs
+    }
+
+    /// Counts what [`costs`](Self::costs) came to on all ranks; what was sent in the epoch, and the processor time.
+    fn count(&mut self, costs: &[u64; COSTS]) -> (BytesSent, f64) {
         let sent = |at: usize| BytesSent {
             features: costs[at],
             embeddings: costs[at + 1],
@@ -38,22 +87,20 @@ impl Session<'_> {
         };
         self.totals.bytes_sent += sent(0);
         self.totals.bytes_sent += sent(5);
-        Ok((sent(0), costs[10] as f64 * 1e-6))
+        (sent(0), costs[10] as f64 * 1e-6)
     }
 
-    /// What crossed part borders on all ranks; `None` where ranks are alone with their batches, or alone.
-    pub(super) fn exchange(&mut self, toll: Toll) -> Result<Option<Exchange>> {
-        let comm = &self.worker.comm;
-        if toll.steps == 0 || comm.size() == 1 {
-            return Ok(None);
+    /// What crossed part borders, by what each rank says; `None` where ranks are alone with their batches, or alone.
+    fn exchange<'r>(&mut self, of_ranks: impl Iterator<Item = &'r [u64]>) -> Option<Exchange> {
+        let of_ranks: Vec<_> = of_ranks.filter(|facts| !facts.is_empty()).collect();
+        if of_ranks.len() < 2 {
+            return None;
         }
-        let layers = self.run.config.model.layers;
-        let of_ranks = comm.all_gather(&toll.facts(layers), Kind::Control)?;
         self.crossed.resize(of_ranks.len(), vec![0; of_ranks[0].len()]);
         for (sums, facts) in self.crossed.iter_mut().zip(&of_ranks) {
-            sums.iter_mut().zip(facts).for_each(|(sum, fact)| *sum += fact);
+            sums.iter_mut().zip(*facts).for_each(|(sum, fact)| *sum += fact);
         }
-        Ok(Some(Exchange::of(&of_ranks)))
+        Some(Exchange::of(&of_ranks))
     }
 
     /// How all ranks did since their meters showed `before`; nothing where there is only one.
@@ -197,7 +244,9 @@ impl Session<'_> {
     /// What the run came to.
     pub(super) fn summary(&mut self) -> Result<Summary> {
         // What was sent since the last epoch: its evaluation, and checkpoints.
-        self.costs(self.worker.comm.meters(), 0.0)?;
+        let mut costs = self.costs(self.worker.comm.meters(), 0.0);
+        self.worker.comm.all_reduce_sum_u64(&mut costs, Kind::Control)?;
+        self.count(&costs);
         let config = &self.run.config;
         let best = self.stopping.best();
         let mut peak = [self.totals.peak_rss_bytes.max(peak_rss_bytes())];
