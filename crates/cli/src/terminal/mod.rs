@@ -12,9 +12,9 @@ use std::io::{IsTerminal, Write, stderr, stdout};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Writes a line about the work to stderr. A closed stderr is no reason to stop.
+/// Writes a line about the work to stderr, in one piece: whoever relays it is woken by each. A closed stderr is no reason to stop.
 pub fn say(line: impl Display) {
-    let _ = writeln!(stderr().lock(), "{line}");
+    let _ = stderr().lock().write_all(format!("{line}\n").as_bytes());
 }
 
 /// Writes data to stdout.
