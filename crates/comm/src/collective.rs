@@ -22,6 +22,18 @@ const SHORT: usize = 2048;
 /// sleeps, more do not fit a cache.
 const AHEAD: usize = 4;
 
+/// Numbers that ranks add up one stretch after the other. How many there are in each stretch is the same on all ranks.
+pub trait Stretches<T> {
+    /// Numbers in all stretches together.
+    fn numbers(&self) -> usize;
+
+    /// How many stretches there are.
+    fn count(&self) -> usize;
+
+    /// The numbers of a stretch, which are computed now if they are asked for the first time: stretches are, one after the other.
+    fn stretch(&mut self, number: usize) -> &mut [T];
+}
+
 impl Comm {
     /// Returns when every rank has come here.
     pub fn barrier(&self) -> Result<()> {
@@ -159,10 +171,27 @@ impl Comm {
         self.all_reduce(Operation::AllReduceMaxU64, values, kind, u64::max)
     }
 
-    /// Replaces the numbers of every one of `arrays` by their sums, like [`all_reduce_sum_f32`](Self::all_reduce_sum_f32), with
-    /// one array on the wire while another is read: where they are long, a rank waits once for all of them, not for each.
-    pub fn all_reduce_sums_f32(&self, arrays: &mut [&mut [f32]], kind: Kind) -> Result<()> {
-        self.all_reduce_each(Operation::AllReduceSumF32, arrays, kind, |a, b| a + b)
+    /// Replaces the numbers of all `stretches` by their sums, like [`all_reduce_sum_f32`](Self::all_reduce_sum_f32), with some on
+    /// the wire while others are being computed. At most so many are `ahead` of the one that is summed, as on all ranks.
+    pub fn all_reduce_sum_stretches(
+        &self,
+        stretches: &mut impl Stretches<f32>,
+        ahead: usize,
+        kind: Kind,
+    ) -> Result<()> {
+        if self.size() == 1 {
+            for number in 0..stretches.count() {
+                stretches.stretch(number);
+            }
+            return Ok(());
+        }
+        let meeting = self.meeting::<f32>(Operation::AllReduceSumF32).with_length(stretches.numbers());
+        self.reduce_stretches(&meeting, stretches, ahead, kind, |a, b| a + b)
+    }
+
+    /// The longest stretch of numbers of type `T` that is summed in frames of the usual length.
+    pub fn longest_stretch<T>(&self) -> usize {
+        items_of(size_of::<T>()) * self.size()
     }
 
     fn all_reduce<T: Pod>(
@@ -172,53 +201,43 @@ impl Comm {
         kind: Kind,
         join: impl Fn(T, T) -> T,
     ) -> Result<()> {
-        self.all_reduce_each(operation, &mut [values], kind, join)
-    }
-
-    fn all_reduce_each<T: Pod>(
-        &self,
-        operation: Operation,
-        arrays: &mut [&mut [T]],
-        kind: Kind,
-        join: impl Fn(T, T) -> T,
-    ) -> Result<()> {
         if self.size() == 1 {
             return Ok(());
         }
-        let count = arrays.iter().map(|values| values.len()).sum();
-        let meeting = self.meeting::<T>(operation).with_length(count);
-        if count * size_of::<T>() > SHORT {
-            return self.reduce_stretches(&meeting, arrays, kind, join);
+        let meeting = self.meeting::<T>(operation).with_length(values.len());
+        if size_of_val(values) > SHORT {
+            let mut cut = Cut { length: self.longest_stretch::<T>(), values };
+            return self.reduce_stretches(&meeting, &mut cut, AHEAD, kind, join);
         }
-        arrays.iter_mut().try_for_each(|values| {
-            self.give(&meeting, kind, |_| self.filled(values))?;
-            self.join(&meeting, values, kind, &join)
-        })
+        self.give(&meeting, kind, |_| self.filled(values))?;
+        self.join(&meeting, values, kind, join)
     }
 
-    /// Long arrays are reduced in stretches. Each is shared out, then joined and given back, then heard; while one is joined,
-    /// the next [`ahead`](Self::ahead) are on their way.
+    /// Every stretch is shared out, then joined and given back, then heard; while one is joined, the next are on their way.
     fn reduce_stretches<T: Pod>(
         &self,
         meeting: &Envelope,
-        arrays: &mut [&mut [T]],
+        stretches: &mut impl Stretches<T>,
+        ahead: usize,
         kind: Kind,
         join: impl Fn(T, T) -> T,
     ) -> Result<()> {
-        let (items, ahead) = (items_of(size_of::<T>()) * self.size(), self.ahead());
-        let stretches: usize = arrays.iter().map(|values| values.len().div_ceil(items)).sum();
-        for first in 0..ahead {
-            self.share_out(meeting, stretch(arrays, items, first), kind)?;
+        let (count, ahead) = (stretches.count(), ahead.clamp(1, self.ahead()));
+        for number in 0..ahead.min(count) {
+            self.share_out(meeting, stretches.stretch(number), kind)?;
         }
-        for number in 0..stretches + ahead {
-            self.share_out(meeting, stretch(arrays, items, number + ahead), kind)?;
-            if let Some(joined) = stretch(arrays, items, number) {
+        for number in 0..count + ahead {
+            if number + ahead < count {
+                self.share_out(meeting, stretches.stretch(number + ahead), kind)?;
+            }
+            if number < count {
+                let joined = stretches.stretch(number);
                 let own = self.slice(joined.len(), self.rank());
                 self.join(meeting, &mut joined[own.clone()], kind, &join)?;
                 self.give(meeting, kind, |_| self.filled(&joined[own.clone()]))?;
             }
             if number >= ahead {
-                self.hear_joined(meeting, stretch(arrays, items, number - ahead), kind)?;
+                self.hear_joined(meeting, stretches.stretch(number - ahead), kind)?;
             }
         }
         Ok(())
@@ -234,15 +253,13 @@ impl Comm {
         rank * count / self.size()..(rank + 1) * count / self.size()
     }
 
-    /// Sends every other rank the slice of `stretch` it is to join, if there is one.
-    fn share_out<T: Pod>(&self, meeting: &Envelope, stretch: Option<&mut [T]>, kind: Kind) -> Result<()> {
-        let Some(stretch) = stretch else { return Ok(()) };
+    /// Sends every other rank the slice of `stretch` it is to join.
+    fn share_out<T: Pod>(&self, meeting: &Envelope, stretch: &[T], kind: Kind) -> Result<()> {
         self.give(meeting, kind, |peer| self.filled(&stretch[self.slice(stretch.len(), peer)]))
     }
 
-    /// Fills `stretch`, if there is one, with the slices that the other ranks have joined.
-    fn hear_joined<T: Pod>(&self, meeting: &Envelope, stretch: Option<&mut [T]>, kind: Kind) -> Result<()> {
-        let Some(stretch) = stretch else { return Ok(()) };
+    /// Fills `stretch` with the slices that the other ranks have joined.
+    fn hear_joined<T: Pod>(&self, meeting: &Envelope, stretch: &mut [T], kind: Kind) -> Result<()> {
         let count = stretch.len();
         self.hear(meeting, kind, |peer, frame| {
             self.copy_into(&mut stretch[self.slice(count, peer)], &frame, meeting)
@@ -375,16 +392,26 @@ fn put_frame<T: Pod>(list: &mut Vec<T>, frame: &[T], round: usize) -> usize {
     end
 }
 
-/// Stretch `number` of those of at most `items` numbers into which `arrays` are cut, one array after the other.
-fn stretch<'a, T>(arrays: &'a mut [&mut [T]], items: usize, mut number: usize) -> Option<&'a mut [T]> {
-    for values in arrays {
-        let here = values.len().div_ceil(items);
-        if number < here {
-            return values.chunks_mut(items).nth(number);
-        }
-        number -= here;
+/// An array that is there, cut into stretches of one length, the last one shorter.
+struct Cut<'a, T> {
+    values: &'a mut [T],
+    length: usize,
+}
+
+impl<T> Stretches<T> for Cut<'_, T> {
+    fn numbers(&self) -> usize {
+        self.values.len()
     }
-    None
+
+    fn count(&self) -> usize {
+        self.values.len().div_ceil(self.length)
+    }
+
+    fn stretch(&mut self, number: usize) -> &mut [T] {
+        let start = number * self.length;
+        let end = self.values.len().min(start + self.length);
+        &mut self.values[start..end]
+    }
 }
 
 /// `joined[i] = join(joined[i], part[i])`.

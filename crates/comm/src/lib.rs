@@ -29,6 +29,7 @@ pub mod transport;
 pub mod error;
 
 pub use codec::{Codec, Rounding};
+pub use collective::Stretches;
 pub use comm::{Comm, Phase};
 pub use error::{Error, Result};
 pub use frame::{Frame, Pool, frames_of};

@@ -10,18 +10,20 @@
 //! share and its own sum as they are on the wire, like everybody else: so all ranks hold the same bits.
 //!
 //! Cost per rank: 2·n·(P-1)/P numbers on the wire, in as many bytes as the codec takes for them; a rounding codec
-//! remembers n·(P+1)/P numbers.
+//! remembers n·(P+1)/P numbers, and has them all before it sends any.
 
 pub mod coverage;
 pub mod average;
+mod exact;
 
 use crate::ops::reduce::add_to;
 use crate::optimizer::limit_norm;
-use crate::parameters::{Parameter, Parameters};
 use crate::run::RunConfig;
+use crate::tape::Tape;
 use crate::{Error, Result};
 use archipelago_comm::{Codec, Comm, Kind, Rounding, Tag};
 use archipelago_graph::random::{Key, Purpose};
+use exact::ExactSum;
 
 /// The conversation in which shares of a sum go to its owner.
 const SHARES: Tag = Tag::new(6);
@@ -32,12 +34,6 @@ const SUMS: Tag = SHARES.sequence(1);
 /// Numbers that are encoded together, at most: those that share a scale in `int8`.
 const LONGEST_ROW: usize = 256;
 
-/// Numbers of a weight whose gradient is summed where it stands; shorter ones are put together, so that they take one message.
-const LONG: usize = 1 << 15;
-
-/// How many gradients are summed at once.
-const TOGETHER: usize = 32;
-
 /// What a rank's encoded shares have lost so far, as a checkpoint calls it.
 const LOST: &str = "agree.lost";
 
@@ -47,6 +43,8 @@ const LOST_OF_SUM: &str = "agree.lost_of_sum";
 /// Sums gradients over ranks; keeps its buffers from step to step.
 #[derive(Debug)]
 pub struct SumGradients {
+    exact: ExactSum,
+    /// The gradients of all weights, one after the other, to be encoded.
     flat: Vec<f32>,
     /// Largest norm of a rank's own gradient; 0 for no limit.
     local_norm: f64,
@@ -60,6 +58,7 @@ impl SumGradients {
         let codec = Codec::named(&config.agree.codec)?;
         let rounds = comm.size() > 1 && !codec.exact;
         Ok(Self {
+            exact: ExactSum::default(),
             flat: Vec::new(),
             local_norm: config.agree.clip_local / (comm.size() as f64).sqrt(),
             encoded: rounds.then(|| EncodedSum::new(codec, config.train.seed, comm, numbers)),
@@ -70,30 +69,33 @@ impl SumGradients {
     ///
     /// Before that, each rank limits the norm of its own gradient to `agree.clip_local` over the square root of the
     /// number of ranks (SANCUS: Peng et al., VLDB 2022), so that no rank outweighs the others.
-    pub fn agree(&mut self, comm: &Comm, parameters: &mut Parameters, step: u64) -> Result<()> {
+    ///
+    /// A gradient that `tape` [still owes](Tape::backward_owing) is computed while others are on the wire, if it can be.
+    pub fn agree(&mut self, comm: &Comm, tape: &mut Tape, step: u64) -> Result<()> {
         if self.local_norm > 0.0 {
-            limit_norm(parameters, self.local_norm);
+            tape.catch_up();
+            limit_norm(&mut tape.parameters, self.local_norm);
         }
         if comm.size() == 1 {
+            tape.catch_up();
             return Ok(());
         }
-        let alone = if self.encoded.is_some() { usize::MAX } else { LONG };
-        let is_alone = |parameter: &Parameter| parameter.grad.len() >= alone;
-        self.flat.clear();
-        for parameter in parameters.iter().filter(|parameter| !is_alone(parameter)) {
-            self.flat.extend_from_slice(&parameter.grad);
-        }
         match &mut self.encoded {
-            Some(encoded) => encoded.sum(comm, &mut self.flat, step)?,
-            None => sum_together(comm, parameters.iter_mut().filter(|one| is_alone(one)), &mut self.flat)?,
+            None => self.exact.sum(comm, tape),
+            Some(encoded) => {
+                tape.catch_up();
+                self.flat.clear();
+                tape.parameters.iter().for_each(|parameter| self.flat.extend_from_slice(&parameter.grad));
+                encoded.sum(comm, &mut self.flat, step)?;
+                let mut rest = &self.flat[..];
+                for parameter in tape.parameters.iter_mut() {
+                    let (mine, further) = rest.split_at(parameter.grad.len());
+                    parameter.grad.copy_from_slice(mine);
+                    rest = further;
+                }
+                Ok(())
+            }
         }
-        let mut rest = &self.flat[..];
-        for parameter in parameters.iter_mut().filter(|parameter| !is_alone(parameter)) {
-            let (mine, further) = rest.split_at(parameter.grad.len());
-            parameter.grad.copy_from_slice(mine);
-            rest = further;
-        }
-        Ok(())
     }
 
     /// What this rank remembers from step to step, by name; each is as long on every rank. Nothing where numbers
@@ -119,24 +121,6 @@ impl SumGradients {
         }
         slot.copy_from_slice(values);
         Ok(())
-    }
-}
-
-/// Replaces the gradients of `long` weights and what is put together of all others by their sums over all ranks, as many arrays
-/// at once as a list holds that takes no memory of its own.
-fn sum_together<'a>(
-    comm: &Comm,
-    long: impl Iterator<Item = &'a mut Parameter>,
-    others: &'a mut [f32],
-) -> Result<()> {
-    let mut arrays = long.map(|parameter| &mut parameter.grad[..]).chain([others]);
-    loop {
-        let mut together: [&mut [f32]; TOGETHER] = Default::default();
-        let count = together.iter_mut().zip(&mut arrays).map(|(slot, array)| *slot = array).count();
-        if count == 0 {
-            return Ok(());
-        }
-        comm.all_reduce_sums_f32(&mut together[..count], Kind::Gradients)?;
     }
 }
 
@@ -262,21 +246,23 @@ impl Form {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ops::Pool;
     use crate::optimizer::gradient_norm;
+    use crate::parameters::{Parameter, Parameters};
     use archipelago_comm::codec::CODECS;
     use archipelago_comm::{Config, launch};
 
     /// A weight of so many numbers, and one of seven more; `gradient` gives the number at a place.
-    fn weights(numbers: usize, gradient: impl Fn(usize) -> f32) -> Parameters {
+    fn weights(numbers: usize, gradient: impl Fn(usize) -> f32) -> Tape {
         let mut weights =
             Parameters::new(vec![Parameter::zeros("bias", 1, 7), Parameter::zeros("weight", 1, numbers)]);
         let places = weights.iter_mut().flat_map(|weight| &mut weight.grad).enumerate();
         places.for_each(|(place, slot)| *slot = gradient(place));
-        weights
+        Tape::new(weights, Parameters::default(), Pool::new(1))
     }
 
-    fn numbers(weights: &Parameters) -> Vec<f32> {
-        weights.iter().flat_map(|weight| weight.grad.iter().copied()).collect()
+    fn numbers(weights: &Tape) -> Vec<f32> {
+        weights.parameters.iter().flat_map(|weight| weight.grad.iter().copied()).collect()
     }
 
     /// A number that looks random, the same in every run; a few are much larger than the others.
@@ -325,34 +311,15 @@ mod tests {
 
     #[test]
     fn f32_is_the_sum_in_rank_order_and_remembers_nothing() {
-        // Put together with the bias, and summed where it stands.
-        for count in [1000, LONG] {
-            let found = on_ranks(3, &config(&[]), count, |comm, agreement| {
-                let mut weights = weights(count, |place| gradient(comm.rank(), place));
-                agreement.agree(comm, &mut weights, 1)?;
-                assert!(agreement.memory().is_empty());
-                Ok(numbers(&weights))
-            });
-            let sum = |place| gradient(0, place) + gradient(1, place) + gradient(2, place);
-            let expected: Vec<f32> = (0..count + 7).map(sum).collect();
-            assert_eq!(found, [&expected[..]; 3]);
-        }
-    }
-
-    #[test]
-    fn more_long_gradients_than_are_summed_at_once_are_all_summed() {
-        let long = || (0..=TOGETHER).map(|at| Parameter::zeros(format!("layers.{at:02}.weight"), LONG, 1));
-        let found = on_ranks(2, &config(&[]), (TOGETHER + 1) * LONG, |comm, agreement| {
-            let mut weights = Parameters::new(long().collect());
-            for (at, weight) in weights.iter_mut().enumerate() {
-                weight.grad.fill((at + comm.rank()) as f32);
-            }
+        let found = on_ranks(3, &config(&[]), 1000, |comm, agreement| {
+            let mut weights = weights(1000, |place| gradient(comm.rank(), place));
             agreement.agree(comm, &mut weights, 1)?;
-            Ok(weights)
+            assert!(agreement.memory().is_empty());
+            Ok(numbers(&weights))
         });
-        for (at, weight) in found.iter().flat_map(|weights| weights.iter().enumerate()) {
-            assert!(weight.grad.iter().all(|&sum| sum == (2 * at + 1) as f32), "{}", weight.name);
-        }
+        let sum = |place| gradient(0, place) + gradient(1, place) + gradient(2, place);
+        let expected: Vec<f32> = (0..1007).map(sum).collect();
+        assert_eq!(found, [&expected[..]; 3]);
     }
 
     #[test]
@@ -462,7 +429,7 @@ mod tests {
                 let poisoned = |place| comm.rank() == 1 && place == 77;
                 let mut weights = weights(500, |place| if poisoned(place) { f32::NAN } else { 1.0 });
                 agreement.agree(comm, &mut weights, 1)?;
-                Ok(gradient_norm(&weights))
+                Ok(gradient_norm(&weights.parameters))
             });
             assert!(norms.iter().all(|norm| !norm.is_finite()), "{}: {norms:?}", codec.name);
         }

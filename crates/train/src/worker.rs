@@ -258,10 +258,11 @@ impl Worker {
         }
     }
 
-    /// Ends a step: sums the gradients of all ranks and moves the weights. Epochs count from 1.
+    /// Ends a step: sums the gradients of all ranks, one that the tape [owes](Tape::backward_owing) included, and moves the
+    /// weights. Epochs count from 1.
     pub fn update(&mut self, epoch: u64, step: u64) -> Result<()> {
         self.comm.enter(Phase { epoch: epoch as usize, step: step as usize, layer: 0, what: "agree" });
-        self.agreement.agree(&self.comm, &mut self.tape.parameters, step)?;
+        self.agreement.agree(&self.comm, &mut self.tape, step)?;
         self.update_alone(epoch, step)
     }
 

@@ -1,7 +1,7 @@
 //! Every collective, on every transport of this build, against a sequential computation.
 
 use crate::support::{RANKS, configs, noise, number, on_all_transports, within};
-use archipelago_comm::{Config, Error, Kind, frames_of, launch};
+use archipelago_comm::{Config, Error, Kind, Stretches, frames_of, launch};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
@@ -50,23 +50,46 @@ fn sums_that_are_made_in_stretches_run_in_rank_order_too() {
     }
 }
 
+/// Stretches of these lengths, each of which is filled when it is asked for the first time.
+struct Computed {
+    rank: usize,
+    lengths: &'static [usize],
+    stretches: Vec<Vec<f32>>,
+}
+
+impl Stretches<f32> for Computed {
+    fn numbers(&self) -> usize {
+        self.lengths.iter().sum()
+    }
+
+    fn count(&self) -> usize {
+        self.lengths.len()
+    }
+
+    fn stretch(&mut self, at: usize) -> &mut [f32] {
+        if at == self.stretches.len() {
+            self.stretches.push((0..self.lengths[at]).map(|i| number(self.rank, 1000 * at + i)).collect());
+        }
+        &mut self.stretches[at]
+    }
+}
+
 #[test]
-fn arrays_that_are_summed_together_get_the_sums_that_each_would_get_alone() {
-    // All short together, some of them empty; and with long ones of several stretches among them.
-    for lengths in [&[3, 0, 7, 1][..], &[513, 0, 1 << 18, 6, 200_000, 1][..]] {
-        for ranks in RANKS {
-            on_all_transports(ranks, |comm| {
-                let array = |rank: usize, at: usize| -> Vec<f32> {
-                    (0..lengths[at]).map(|i| number(rank, 1000 * at + i)).collect()
-                };
-                let mut arrays: Vec<Vec<f32>> = (0..lengths.len()).map(|at| array(comm.rank(), at)).collect();
-                let mut alone = arrays.clone();
-                let mut together: Vec<&mut [f32]> = arrays.iter_mut().map(|array| &mut array[..]).collect();
-                comm.all_reduce_sums_f32(&mut together, Kind::Gradients)?;
-                for values in &mut alone {
-                    comm.all_reduce_sum_f32(values, Kind::Gradients)?;
+fn stretches_that_are_computed_one_after_the_other_get_the_sums_of_what_was_there_before() {
+    for lengths in [&[3, 0, 7, 1][..], &[513, 0, 1 << 18, 6, 200_000, 1][..], &[40_000; 9][..], &[]] {
+        for (ranks, ahead) in
+            RANKS.into_iter().flat_map(|ranks| [(ranks, 0), (ranks, 2), (ranks, usize::MAX)])
+        {
+            on_all_transports(ranks, move |comm| {
+                let mut computed = Computed { rank: comm.rank(), lengths, stretches: Vec::new() };
+                comm.all_reduce_sum_stretches(&mut computed, ahead, Kind::Gradients)?;
+                assert_eq!(computed.stretches.len(), lengths.len(), "each was asked for");
+                for (at, sums) in computed.stretches.iter().enumerate() {
+                    let mut alone: Vec<f32> =
+                        (0..sums.len()).map(|i| number(comm.rank(), 1000 * at + i)).collect();
+                    comm.all_reduce_sum_f32(&mut alone, Kind::Gradients)?;
+                    assert_eq!(sums, &alone);
                 }
-                assert_eq!(arrays, alone);
                 Ok(())
             });
         }

@@ -11,6 +11,10 @@ use super::pool::{Pool, Shared};
 use super::rows::{Chunk, Targets};
 use super::scratch::with_scratch;
 use super::tile::transpose;
+use std::ops::Range;
+
+/// Columns that a thread takes at once: a cache line of numbers.
+const TOGETHER: usize = 16;
 
 /// Rows that are mostly zero.
 #[derive(Debug, Clone, Copy)]
@@ -76,23 +80,27 @@ pub fn sparse_linear(
     });
 }
 
-/// `dw = g^T x` (or `dw += g^T x`) with `dw [outputs, x.width]`, `g` being the gradient of `y`.
+/// Rows `range` of `dw = g^T x` (or of `dw += g^T x`), in `dw [range, x.width]`, with `g [x.rows, outputs]` the gradient of `y`.
+/// Whatever the ranges, each number is the same.
 pub fn sparse_grad_weight(
     pool: &Pool,
     x: &SparseRows,
     g: &[f32],
     outputs: usize,
+    range: Range<usize>,
     dw: &mut [f32],
     accumulate: bool,
 ) {
-    assert!(dw.len() == outputs * x.width && g.len() == outputs * x.rows(), "shapes of a sparse product");
+    let count = range.len();
+    let shapes = dw.len() == count * x.width && g.len() == outputs * x.rows() && range.end <= outputs;
+    assert!(shapes, "shapes of a sparse product");
     with_scratch(2 * dw.len(), |buffer| {
         let (turned, straight) = buffer.split_at_mut(dw.len());
         turned.fill(0.0);
-        let columns = outputs.div_ceil(pool.threads()).next_multiple_of(16);
+        let columns = count.div_ceil(pool.threads()).next_multiple_of(TOGETHER);
         let shared = Shared::new(turned);
-        pool.for_ranges(outputs, columns, |range| scatter_columns(x, g, outputs, &range, shared));
-        transpose(turned, [x.width, outputs], [outputs, x.width], straight);
+        pool.for_ranges(count, columns, |part| scatter_columns(x, g, outputs, &range, &part, shared));
+        transpose(turned, [x.width, count], [count, x.width], straight);
         match accumulate {
             true => super::elementwise::add(pool, straight, dw),
             false => dw.copy_from_slice(straight),
@@ -119,12 +127,13 @@ kernel! {
 }
 
 kernel! {
-    fn scatter_columns<S>(x: &SparseRows, g: &[f32], outputs: usize, range: &std::ops::Range<usize>, out: Shared<f32>) {
+    // `part` counts from the start of `range`.
+    fn scatter_columns<S>(x: &SparseRows, g: &[f32], outputs: usize, range: &Range<usize>, part: &Range<usize>, out: Shared<f32>) {
         for i in 0..x.rows() {
-            let g = &g[i * outputs..][range.clone()];
+            let g = &g[i * outputs..][range.clone()][part.clone()];
             x.for_kept(i, |c, v| {
-                // SAFETY: these columns of `out` belong to this range alone.
-                let dw = unsafe { out.part(c * outputs + range.start, range.len()) };
+                // SAFETY: these columns of `out` belong to this part alone.
+                let dw = unsafe { out.part(c * range.len() + part.start, part.len()) };
                 for (d, &g) in dw.iter_mut().zip(g) {
                     *d += v * g;
                 }
@@ -176,9 +185,15 @@ mod tests {
                 map.forward(&pool, &full, &w, &mut expected, accumulate);
                 close(&y, &expected, 1e-5);
                 let (mut dw, mut expected) = (numbers(5, w.len()), numbers(5, w.len()));
-                sparse_grad_weight(&pool, &x, &g, outputs, &mut dw, accumulate);
+                let mut pieces = dw.clone();
+                sparse_grad_weight(&pool, &x, &g, outputs, 0..outputs, &mut dw, accumulate);
                 map.grad_weight(&pool, &g, &full, &mut expected, accumulate);
                 close(&dw, &expected, 1e-5);
+                for range in [0..outputs / 3, outputs / 3..outputs] {
+                    let piece = &mut pieces[range.start * inputs..range.end * inputs];
+                    sparse_grad_weight(&pool, &x, &g, outputs, range, piece, accumulate);
+                }
+                prop_assert_eq!(&pieces, &dw, "in pieces");
             }
         }
     }

@@ -146,7 +146,8 @@ struct Setting<'a> {
 }
 
 impl Setting<'_> {
-    /// Adds the gradient of a batch to those of the tape's weights; returns this rank's share of the epoch's mean loss.
+    /// Adds the gradient of a batch to those of the tape's weights, one of which the tape may [owe](Tape::backward_owing); returns
+    /// this rank's share of the epoch's mean loss.
     fn learn(&self, tape: &mut Tape, boundary: &mut Exact, active: &Active, now: Moment) -> Result<f64> {
         let Moment { epoch, step, batch, count, weight } = now;
         tape.begin_step(self.config.train.seed, epoch as usize, batch);
@@ -156,7 +157,7 @@ impl Setting<'_> {
         let scores = self.model.forward(tape, boundary, pass)?.output;
         let labels = TargetLabels::of(self.part, &active.order[..count]);
         let loss = tape.loss(scores, labels.goal(), weight.in_step);
-        tape.backward(boundary)?;
+        tape.backward_owing(boundary)?;
         Ok(loss * weight.in_epoch)
     }
 }

@@ -101,7 +101,7 @@ impl<B: Boundary> SharedBatch<B> {
         let scores = self.forward(worker, thinned)?;
         let weight = worker.loss_weight(worker.all_targets);
         let loss = worker.tape.loss(scores, self.labels.goal(), weight);
-        worker.tape.backward(&mut self.boundary)?;
+        worker.tape.backward_owing(&mut self.boundary)?;
         worker.update(epoch, step)?;
         Ok(loss)
     }

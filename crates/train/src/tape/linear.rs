@@ -33,7 +33,12 @@ pub(super) struct Owed {
     rows: usize,
     /// The gradient of the product.
     pub gradient: Buffer,
+    /// So many rows of the gradient of the weight are complete.
+    done: usize,
 }
+
+/// Rows of the gradient of a weight that are computed at once, at least: every time all rows of the input are read.
+const LEAST_ROWS: usize = 64;
 
 impl Tape {
     /// `W x` for the first `rows` rows of `input`.
@@ -102,22 +107,45 @@ impl Tape {
 
     /// Computes what was put off until now.
     pub fn catch_up(&mut self) {
-        if let Some(Owed { input, weight, rows, gradient }) = self.owed.take() {
-            self.add_weight_gradient(input, weight, rows, &gradient);
-            self.arena.give(gradient);
+        if let Some(weight) = self.owed.as_ref().map(|owed| owed.weight) {
+            self.settle(weight, usize::MAX);
         }
     }
 
-    fn add_weight_gradient(&mut self, input: Var, weight: ParameterId, rows: usize, gradient: &[f32]) {
-        let (inputs, outputs) = (self.cols(input), self.parameters.get(weight).rows);
+    /// Completes the first `rows` rows of the gradient of `weight`, if they were put off.
+    pub fn settle(&mut self, weight: ParameterId, rows: usize) {
+        let Some(owed) = self.owed.take_if(|owed| owed.weight == weight && owed.done < rows) else { return };
+        let outputs = self.parameters.get(weight).rows;
+        // A product of dense matrices is made at once: what its numbers are summed from depends on its shape.
+        let apart = self.sparse(owed.input).is_some();
+        let until = if apart { rows.max(owed.done + LEAST_ROWS).min(outputs) } else { outputs };
+        self.add_weight_gradient(owed.input, weight, owed.rows, &owed.gradient, owed.done..until);
+        match until == outputs {
+            true => self.arena.give(owed.gradient),
+            false => self.owed = Some(Owed { done: until, ..owed }),
+        }
+    }
+
+    /// Adds these `outputs`, which are rows of it, to the gradient of `weight`: of a dense matrix, all of them.
+    fn add_weight_gradient(
+        &mut self,
+        input: Var,
+        weight: ParameterId,
+        rows: usize,
+        gradient: &[f32],
+        outputs: Range<usize>,
+    ) {
+        let (inputs, all) = (self.cols(input), self.parameters.get(weight).rows);
         self.with_weight_gradient(weight, |tape, weight| match tape.sparse(input) {
             Some((x, dropout)) => {
-                let x = x.first_rows(rows, dropout);
-                sparse_grad_weight(&tape.pool, &x, gradient, outputs, weight, true);
+                let (x, weight) =
+                    (x.first_rows(rows, dropout), &mut weight[outputs.start * inputs..outputs.end * inputs]);
+                sparse_grad_weight(&tape.pool, &x, gradient, all, outputs, weight, true);
             }
             None => {
-                let x = &tape.value(input)[..rows * inputs];
-                dense::Linear { rows, inputs, outputs }.grad_weight(&tape.pool, gradient, x, weight, true);
+                let (x, shape) =
+                    (&tape.value(input)[..rows * inputs], dense::Linear { rows, inputs, outputs: all });
+                shape.grad_weight(&tape.pool, gradient, x, weight, true);
             }
         });
     }
@@ -175,12 +203,13 @@ impl Op for Linear {
             tape.put_known_gradient(self.input, input, known);
         }
         let onto = self.onto.filter(|&onto| tape.needs_gradient(onto));
-        if onto.is_none() && tape.will_wait() {
+        if onto.is_none() && tape.can_owe() {
             let Self { input, weight, .. } = *self;
-            tape.owed = Some(Owed { input, weight, rows, gradient });
+            tape.owed = Some(Owed { input, weight, rows, gradient, done: 0 });
             return Ok(());
         }
-        tape.add_weight_gradient(self.input, self.weight, rows, &gradient);
+        let outputs = 0..tape.parameters.get(self.weight).rows;
+        tape.add_weight_gradient(self.input, self.weight, rows, &gradient, outputs);
         match onto {
             Some(onto) => tape.put_gradient(onto, gradient),
             None => tape.arena.give(gradient),

@@ -401,6 +401,13 @@ impl Tape {
 
     /// Runs all recorded operations backward, the last first.
     pub fn backward(&mut self, boundary: &mut dyn Boundary) -> Result<()> {
+        self.backward_owing(boundary)?;
+        self.catch_up();
+        Ok(())
+    }
+
+    /// The same, but that the gradient of one weight may still have to be [settled](Self::settle): time enough to send others.
+    pub fn backward_owing(&mut self, boundary: &mut dyn Boundary) -> Result<()> {
         while self.recorded > 0 {
             self.recorded -= 1;
             let output = self.records[self.recorded].output;
@@ -430,10 +437,13 @@ impl Tape {
         }
     }
 
-    /// Whether the operation that comes next in a backward pass will wait for other ranks.
-    fn will_wait(&self) -> bool {
-        let next = self.recorded.checked_sub(1).and_then(|next| self.records[next].op.as_deref());
-        next.is_some_and(Op::waits)
+    /// Whether what nobody waits for can be put off: the operation that comes next in a backward pass will wait for other ranks,
+    /// or this is the last one.
+    fn can_owe(&self) -> bool {
+        match self.recorded.checked_sub(1) {
+            Some(next) => self.records[next].op.as_deref().is_some_and(Op::waits),
+            None => true,
+        }
     }
 
     fn release(&mut self, var: Var) {

@@ -73,6 +73,7 @@ impl Lane {
         put_back(&mut self.tape.parameters, &job.weights, |weight| &mut weight.value);
         self.boundary.converse(job.number as u64);
         let loss = setting.learn(&mut self.tape, &mut self.boundary, &job.active, job.now)?;
+        self.tape.catch_up();
         self.tape.reset();
         let gradient = numbers(&self.tape.parameters, |weight| &weight.grad);
         Ok(Done { number: job.number, loss, gradient })
