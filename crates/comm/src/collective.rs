@@ -5,8 +5,8 @@
 //! their first meeting instead of hanging or mistaking one's data for the other's. This makes `broadcast` and
 //! `gather` wait for all ranks, like a barrier.
 //!
-//! Cost per rank with P ranks: P - 1 messages (of long arrays that for each of their [frames](crate::frames_of), and
-//! `all_reduce` twice that); bytes as given below.
+//! Cost per rank with P ranks: P - 1 messages (of long arrays that for each of their [frames](crate::frames_of) or [`Stretches`],
+//! and `all_reduce` twice that); bytes as given below.
 
 use crate::envelope::{Envelope, Operation};
 use crate::frame::items_of;
@@ -172,7 +172,8 @@ impl Comm {
     }
 
     /// Replaces the numbers of all `stretches` by their sums, like [`all_reduce_sum_f32`](Self::all_reduce_sum_f32), with some on
-    /// the wire while others are being computed. At most so many are `ahead` of the one that is summed, as on all ranks.
+    /// the wire while others are being computed. So many are sent `ahead` of the one that is summed, the same number on all ranks; as many
+    /// as with any array, at most.
     pub fn all_reduce_sum_stretches(
         &self,
         stretches: &mut impl Stretches<f32>,

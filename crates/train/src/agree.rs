@@ -18,6 +18,7 @@ mod exact;
 
 use crate::ops::reduce::add_to;
 use crate::optimizer::limit_norm;
+use crate::parameters::put_back;
 use crate::run::RunConfig;
 use crate::tape::Tape;
 use crate::{Error, Result};
@@ -72,27 +73,20 @@ impl SumGradients {
     ///
     /// A gradient that `tape` [still owes](Tape::backward_owing) is computed while others are on the wire, if it can be.
     pub fn agree(&mut self, comm: &Comm, tape: &mut Tape, step: u64) -> Result<()> {
-        if self.local_norm > 0.0 {
+        if self.local_norm > 0.0 || self.encoded.is_some() || comm.size() == 1 {
             tape.catch_up();
+        }
+        if self.local_norm > 0.0 {
             limit_norm(&mut tape.parameters, self.local_norm);
         }
-        if comm.size() == 1 {
-            tape.catch_up();
-            return Ok(());
-        }
         match &mut self.encoded {
+            _ if comm.size() == 1 => Ok(()),
             None => self.exact.sum(comm, tape),
             Some(encoded) => {
-                tape.catch_up();
                 self.flat.clear();
                 tape.parameters.iter().for_each(|parameter| self.flat.extend_from_slice(&parameter.grad));
                 encoded.sum(comm, &mut self.flat, step)?;
-                let mut rest = &self.flat[..];
-                for parameter in tape.parameters.iter_mut() {
-                    let (mine, further) = rest.split_at(parameter.grad.len());
-                    parameter.grad.copy_from_slice(mine);
-                    rest = further;
-                }
+                put_back(tape.parameters.iter_mut().map(|parameter| &mut parameter.grad), &self.flat);
                 Ok(())
             }
         }

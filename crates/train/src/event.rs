@@ -161,7 +161,7 @@ pub struct EpochReport {
     pub lr: f64,
     /// Seconds by the clock, without evaluation.
     pub secs: f64,
-    /// Processor seconds of this process in that time.
+    /// Processor seconds of all processes in that time.
     pub cpu_secs: f64,
     /// Bytes that all ranks sent in this epoch, by kind; without evaluation.
     pub bytes_sent: BytesSent,

@@ -57,6 +57,11 @@ impl Parameters {
         self.sorted.binary_search_by(|p| p.name.as_str().cmp(name)).ok().map(ParameterId)
     }
 
+    /// Where the weights stand, in sorted name order.
+    pub fn ids(&self) -> impl DoubleEndedIterator<Item = ParameterId> + use<> {
+        (0..self.sorted.len()).map(ParameterId)
+    }
+
     /// How many numbers there are in all weights together.
     pub fn count(&self) -> usize {
         self.sorted.iter().map(|p| p.value.len()).sum()
@@ -67,6 +72,16 @@ impl Parameters {
         for parameter in &mut self.sorted {
             parameter.grad.fill(0.0);
         }
+    }
+}
+
+/// Writes back into `slots`, one after the other, what stands in `numbers` in the same order.
+pub fn put_back<'a>(slots: impl Iterator<Item = &'a mut Vec<f32>>, numbers: &[f32]) {
+    let mut rest = numbers;
+    for slot in slots {
+        let (mine, others) = rest.split_at(slot.len());
+        slot.copy_from_slice(mine);
+        rest = others;
     }
 }
 

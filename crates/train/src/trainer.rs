@@ -258,12 +258,11 @@ impl<'a> Session<'a> {
         let before_these = self.epoch;
         self.epoch = (self.epoch + self.strategy.span()).min(self.run.config.train.epochs);
         self.step += outcome.steps;
-        let Closing { loss, stop, bytes_sent, cpu_secs, exchange } =
-            self.close(outcome.loss, &outcome.toll, before, cpu_seconds() - cpu)?;
+        let Closing { loss, stop, bytes_sent, exchange } = self.close(outcome.loss, &outcome.toll, before)?;
         let secs = wall.elapsed().as_secs_f64();
+        let (health, cpu_secs) = self.health(before, cpu_seconds() - cpu)?;
         let sampling = self.sampling(&outcome.loading, secs, cpu_secs)?;
         let islands = self.islands(&outcome.landing)?;
-        let health = self.health(before)?;
         if !loss.is_finite() {
             return Err(Error::NotFinite { epoch: self.epoch, step: self.step, what: "the loss".into() });
         }

@@ -268,6 +268,7 @@ impl Worker {
 
     /// Moves the weights along this rank's own gradient, or along what ranks have agreed on.
     pub fn update_alone(&mut self, epoch: u64, step: u64) -> Result<()> {
+        self.tape.catch_up();
         let norm = self.optimizer.step(&mut self.tape.parameters, self.schedule.lr(epoch - 1));
         match norm.is_finite() {
             true => Ok(()),

@@ -6,7 +6,7 @@
 //! Ranks cut the same stretches, whatever any of them owes.
 
 use crate::Result;
-use crate::parameters::{Parameter, ParameterId, Parameters};
+use crate::parameters::{Parameter, ParameterId, Parameters, put_back};
 use crate::tape::Tape;
 use archipelago_comm::{Comm, Kind, Stretches};
 use std::ops::Range;
@@ -37,50 +37,49 @@ struct Stretch {
 impl ExactSum {
     /// Replaces the gradients of `tape` by their sums over all ranks.
     pub fn sum(&mut self, comm: &Comm, tape: &mut Tape) -> Result<()> {
-        for short in 0..tape.parameters.iter().len() {
-            if !is_long(tape.parameters.get(ParameterId(short))) {
-                tape.settle(ParameterId(short), usize::MAX);
+        for id in tape.parameters.ids() {
+            if !is_long(tape.parameters.get(id)) {
+                tape.complete(id, usize::MAX);
             }
         }
         self.short.clear();
         let gradients = tape.parameters.iter().filter(|parameter| !is_long(parameter));
         gradients.for_each(|parameter| self.short.extend_from_slice(&parameter.grad));
         self.sum_all(comm, tape)?;
-        let mut rest = &self.short[..];
-        for parameter in tape.parameters.iter_mut().filter(|parameter| !is_long(parameter)) {
-            let (mine, further) = rest.split_at(parameter.grad.len());
-            parameter.grad.copy_from_slice(mine);
-            rest = further;
-        }
+        let short = tape.parameters.iter_mut().filter(|parameter| !is_long(parameter));
+        put_back(short.map(|parameter| &mut parameter.grad), &self.short);
         Ok(())
     }
 
     fn sum_all(&mut self, comm: &Comm, tape: &mut Tape) -> Result<()> {
-        let known = self.cut(&tape.parameters, comm.longest_stretch::<f32>());
+        let ahead = self.cut(&tape.parameters, comm.longest_stretch::<f32>(), tape.may_owe());
         let Self { short, stretches } = self;
-        match stretches.is_empty() {
-            true => comm.all_reduce_sum_f32(short, Kind::Gradients)?,
-            false => {
-                comm.all_reduce_sum_stretches(&mut Sum { tape, short, stretches }, known, Kind::Gradients)?;
-            }
+        if stretches.is_empty() {
+            comm.all_reduce_sum_f32(short, Kind::Gradients)?;
+        } else {
+            let mut sum = Sum { tape, short, stretches };
+            comm.all_reduce_sum_stretches(&mut sum, ahead, Kind::Gradients)?;
         }
         Ok(())
     }
 
-    /// Cuts all gradients into stretches of at most `longest` numbers, if any is long; how many come before those of the last
-    /// one. Layers are named from first to last, and known from last to first.
-    fn cut(&mut self, parameters: &Parameters, longest: usize) -> usize {
+    /// Cuts all gradients into stretches of at most `longest` numbers, if any is long; how many are to be on their way ahead of the
+    /// one that is summed. Layers are named from first to last, and known from last to first: where one gradient may be `owed`,
+    /// it is taken for the first by name, which comes last, in pieces, with all others ahead of it. (Of a first layer with
+    /// several long weights it may be another: then less is hidden.)
+    fn cut(&mut self, parameters: &Parameters, longest: usize, owed: bool) -> usize {
         self.stretches.clear();
-        let long = parameters.iter().enumerate().filter(|(_, parameter)| is_long(parameter));
-        let Some((last, _)) = long.clone().next() else { return 0 };
+        let mut long = parameters.ids().filter(|&id| is_long(parameters.get(id)));
+        let Some(last) = long.next() else { return 0 };
         self.push(None, self.short.len(), longest);
-        for (id, parameter) in long.rev().filter(|&(id, _)| id != last) {
-            self.push(Some(ParameterId(id)), parameter.grad.len(), longest);
+        for id in long.rev() {
+            self.push(Some(id), parameters.get(id).grad.len(), longest);
         }
         let known = self.stretches.len();
-        let numbers = parameters.get(ParameterId(last)).grad.len();
-        self.push(Some(ParameterId(last)), numbers, longest.min(numbers.div_ceil(PIECES)));
-        known
+        let numbers = parameters.get(last).grad.len();
+        let piece = if owed { longest.min(numbers.div_ceil(PIECES)) } else { longest };
+        self.push(Some(last), numbers, piece);
+        if owed { known } else { usize::MAX }
     }
 
     fn push(&mut self, of: Option<ParameterId>, numbers: usize, longest: usize) {
@@ -114,7 +113,7 @@ impl Stretches<f32> for Sum<'_> {
         let Stretch { of, numbers } = &self.stretches[number];
         let Some(id) = *of else { return &mut self.short[numbers.clone()] };
         let cols = self.tape.parameters.get(id).cols;
-        self.tape.settle(id, numbers.end.div_ceil(cols));
+        self.tape.complete(id, numbers.end.div_ceil(cols));
         &mut self.tape.parameters.get_mut(id).grad[numbers.clone()]
     }
 }
@@ -186,10 +185,7 @@ mod tests {
             for ranks in [1, 2, 3] {
                 let summed = launch(&Config::threads(ranks), |comm| {
                     let mut tape = owing(comm.rank(), through, 40 * comm.rank());
-                    if comm.size() > 1 {
-                        ExactSum::default().sum(&comm, &mut tape)?;
-                    }
-                    tape.catch_up();
+                    ExactSum::default().sum(&comm, &mut tape)?;
                     Ok::<_, crate::Error>(gradients(&tape))
                 });
                 let own = (0..ranks).map(|rank| {
@@ -234,10 +230,10 @@ mod tests {
         let first = ParameterId(0);
         let complete = |tape: &Tape| tape.parameters.get(first).grad.iter().filter(|&&x| x != 0.0).count();
         assert_eq!(complete(&tape), 0);
-        tape.settle(first, 1);
+        tape.complete(first, 1);
         let some = complete(&tape);
         assert!(some > 0);
-        tape.settle(first, usize::MAX);
+        tape.complete(first, usize::MAX);
         assert!(complete(&tape) > some, "in pieces");
     }
 

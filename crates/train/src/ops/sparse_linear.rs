@@ -13,8 +13,8 @@ use super::scratch::with_scratch;
 use super::tile::transpose;
 use std::ops::Range;
 
-/// Columns that a thread takes at once: a cache line of numbers.
-const TOGETHER: usize = 16;
+/// Outputs that a thread takes at once, at least: a cache line of numbers.
+pub const TOGETHER: usize = 16;
 
 /// Rows that are mostly zero.
 #[derive(Debug, Clone, Copy)]

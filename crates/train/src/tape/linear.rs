@@ -4,7 +4,7 @@ use super::{Buffer, Op, Tape, Var};
 use crate::Result;
 use crate::boundary::Boundary;
 use crate::ops::dense;
-use crate::ops::sparse_linear::{sparse_grad_weight, sparse_linear};
+use crate::ops::sparse_linear::{TOGETHER, sparse_grad_weight, sparse_linear};
 use crate::parameters::ParameterId;
 use std::ops::Range;
 
@@ -26,7 +26,7 @@ struct Begun {
     adds: bool,
 }
 
-/// The gradient of a weight that nobody waits for: it is computed while this rank waits for others.
+/// The gradient of a weight that nobody waits for: it is computed while this rank waits for others, or sums gradients with them.
 pub(super) struct Owed {
     input: Var,
     weight: ParameterId,
@@ -108,17 +108,19 @@ impl Tape {
     /// Computes what was put off until now.
     pub fn catch_up(&mut self) {
         if let Some(weight) = self.owed.as_ref().map(|owed| owed.weight) {
-            self.settle(weight, usize::MAX);
+            self.complete(weight, usize::MAX);
         }
+        self.may_owe = false;
     }
 
     /// Completes the first `rows` rows of the gradient of `weight`, if they were put off.
-    pub fn settle(&mut self, weight: ParameterId, rows: usize) {
+    pub fn complete(&mut self, weight: ParameterId, rows: usize) {
         let Some(owed) = self.owed.take_if(|owed| owed.weight == weight && owed.done < rows) else { return };
         let outputs = self.parameters.get(weight).rows;
         // A product of dense matrices is made at once: what its numbers are summed from depends on its shape.
         let apart = self.sparse(owed.input).is_some();
-        let until = if apart { rows.max(owed.done + LEAST_ROWS).min(outputs) } else { outputs };
+        let least = LEAST_ROWS.max(self.pool.threads() * TOGETHER);
+        let until = if apart { rows.max(owed.done + least).min(outputs) } else { outputs };
         self.add_weight_gradient(owed.input, weight, owed.rows, &owed.gradient, owed.done..until);
         match until == outputs {
             true => self.arena.give(owed.gradient),
@@ -135,16 +137,18 @@ impl Tape {
         gradient: &[f32],
         outputs: Range<usize>,
     ) {
-        let (inputs, all) = (self.cols(input), self.parameters.get(weight).rows);
+        let inputs = self.cols(input);
+        let all = self.parameters.get(weight).rows;
         self.with_weight_gradient(weight, |tape, weight| match tape.sparse(input) {
             Some((x, dropout)) => {
-                let (x, weight) =
-                    (x.first_rows(rows, dropout), &mut weight[outputs.start * inputs..outputs.end * inputs]);
+                let x = x.first_rows(rows, dropout);
+                let weight = &mut weight[outputs.start * inputs..outputs.end * inputs];
                 sparse_grad_weight(&tape.pool, &x, gradient, all, outputs, weight, true);
             }
             None => {
-                let (x, shape) =
-                    (&tape.value(input)[..rows * inputs], dense::Linear { rows, inputs, outputs: all });
+                debug_assert_eq!(outputs, 0..all);
+                let x = &tape.value(input)[..rows * inputs];
+                let shape = dense::Linear { rows, inputs, outputs: all };
                 shape.grad_weight(&tape.pool, gradient, x, weight, true);
             }
         });

@@ -119,6 +119,8 @@ pub struct Tape {
     spare: (Vec<Slot>, Vec<Record>),
     /// The gradient of a weight that is still to be computed.
     owed: Option<Owed>,
+    /// Whether the last backward pass was one that may leave such a gradient.
+    may_owe: bool,
 }
 
 /// The values and operations of a step while its tape serves another one: a stretch of edges, computed apart.
@@ -172,6 +174,7 @@ impl Tape {
             recorded: 0,
             spare: Default::default(),
             owed: None,
+            may_owe: false,
         }
     }
 
@@ -226,6 +229,7 @@ impl Tape {
         if let Some(owed) = self.owed.take() {
             self.arena.give(owed.gradient);
         }
+        self.may_owe = false;
         self.recorded = 0;
     }
 
@@ -406,7 +410,7 @@ impl Tape {
         Ok(())
     }
 
-    /// The same, but that the gradient of one weight may still have to be [settled](Self::settle): time enough to send others.
+    /// The same, but that the gradient of one weight may still have to be [completed](Self::complete): time enough to send others.
     pub fn backward_owing(&mut self, boundary: &mut dyn Boundary) -> Result<()> {
         while self.recorded > 0 {
             self.recorded -= 1;
@@ -422,6 +426,7 @@ impl Tape {
             }
             self.release(output);
         }
+        self.may_owe = true;
         Ok(())
     }
 
@@ -435,6 +440,11 @@ impl Tape {
             op.begin_backward(self, gradient, rows);
             self.records[next].op = Some(op);
         }
+    }
+
+    /// Whether a gradient may still be owed, here or on another rank that made the same pass.
+    pub fn may_owe(&self) -> bool {
+        self.may_owe
     }
 
     /// Whether what nobody waits for can be put off: the operation that comes next in a backward pass will wait for other ranks,

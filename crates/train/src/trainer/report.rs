@@ -15,8 +15,8 @@ use crate::{Result, evaluate, memory};
 use archipelago_comm::{Kind, Meters};
 use std::sync::atomic::Ordering;
 
-/// Numbers in what a rank says of its costs.
-const COSTS: usize = 11;
+/// Numbers in what a rank says of the bytes that it sent.
+const SENT: usize = 2 * Kind::ALL.len();
 
 /// What came of an epoch on all ranks.
 pub(super) struct Closing {
@@ -26,8 +26,6 @@ pub(super) struct Closing {
     pub stop: bool,
     /// Bytes that all ranks sent.
     pub bytes_sent: BytesSent,
-    /// Processor time of all processes.
-    pub cpu_secs: f64,
     /// What crossed part borders.
     pub exchange: Option<Exchange>,
 }
@@ -35,65 +33,58 @@ pub(super) struct Closing {
 impl Session<'_> {
     /// What all ranks tell each other at the end of an epoch that began when their meters showed `before`, in one message: its
     /// loss, whether the user asked any of them to stop, and its costs.
-    pub(super) fn close(&mut self, loss: f64, toll: &Toll, before: Meters, cpu_secs: f64) -> Result<Closing> {
+    pub(super) fn close(&mut self, loss: f64, toll: &Toll, before: Meters) -> Result<Closing> {
         let stop = u64::from(self.run.stop.load(Ordering::Relaxed));
         let mut mine = vec![loss.to_bits(), stop];
-        mine.extend(self.costs(before, cpu_secs));
+        mine.extend(self.sent_since(before));
         if toll.steps > 0 {
             mine.extend(toll.facts(self.run.config.model.layers));
         }
         let of_ranks = self.worker.comm.all_gather(&mine, Kind::Control)?;
-        let mut costs = [0; COSTS];
+        let mut sent = [0; SENT];
         for told in &of_ranks {
-            costs.iter_mut().zip(&told[2..]).for_each(|(sum, cost)| *sum += cost);
+            sent.iter_mut().zip(&told[2..]).for_each(|(sum, more)| *sum += more);
         }
-        let (bytes_sent, cpu_secs) = self.count(&costs);
+        let bytes_sent = self.count(&sent);
         Ok(Closing {
-            loss: of_ranks
-                .iter()
-                .map(|told| f64::from_bits(told[0]))
-                .reduce(|sum, more| sum + more)
-                .unwrap_or(loss),
+            loss: of_ranks.iter().map(|told| f64::from_bits(told[0])).sum(),
             stop: of_ranks.iter().any(|told| told[1] > 0),
             bytes_sent,
-            cpu_secs,
-            exchange: self.exchange(of_ranks.iter().map(|told| &told[2 + COSTS..])),
+            exchange: self.exchange(of_ranks.iter().map(|told| &told[2 + SENT..])),
         })
     }
 
-    /// Bytes that this rank sent since `before`, by kind, those it sent before that, and the processor time of this process. What
-    /// was sent between two epochs counts in the totals only.
-    fn costs(&mut self, before: Meters, cpu_secs: f64) -> [u64; COSTS] {
-        let comm = &self.worker.comm;
-        let now = comm.meters();
+    /// Bytes that this rank sent since `before`, by kind, and those it had sent before that. What was sent between two epochs
+    /// counts in the totals only.
+    fn sent_since(&mut self, before: Meters) -> [u64; SENT] {
+        let now = self.worker.comm.meters();
         let earlier = before - std::mem::replace(&mut self.meters, now);
-        let mut costs = [0; COSTS];
+        let mut sent = [0; SENT];
         for (at, kind) in Kind::ALL.into_iter().enumerate() {
-            costs[at] = (now - before)[kind].bytes_sent;
-            costs[5 + at] = earlier[kind].bytes_sent;
+            sent[at] = (now - before)[kind].bytes_sent;
+            sent[Kind::ALL.len() + at] = earlier[kind].bytes_sent;
         }
-        costs[10] = if comm.leads_process() { (cpu_secs * 1e6) as u64 } else { 0 };
-        costs
+        sent
     }
 
-    /// Counts what [`costs`](Self::costs) came to on all ranks; what was sent in the epoch, and the processor time.
-    fn count(&mut self, costs: &[u64; COSTS]) -> (BytesSent, f64) {
-        let sent = |at: usize| BytesSent {
-            features: costs[at],
-            embeddings: costs[at + 1],
-            gradients: costs[at + 2],
-            weights: costs[at + 3],
-            control: costs[at + 4],
+    /// Counts what [`sent_since`](Self::sent_since) came to on all ranks; what was sent in the epoch.
+    fn count(&mut self, sent: &[u64; SENT]) -> BytesSent {
+        let by_kind = |at: usize| BytesSent {
+            features: sent[at],
+            embeddings: sent[at + 1],
+            gradients: sent[at + 2],
+            weights: sent[at + 3],
+            control: sent[at + 4],
         };
-        self.totals.bytes_sent += sent(0);
-        self.totals.bytes_sent += sent(5);
-        (sent(0), costs[10] as f64 * 1e-6)
+        self.totals.bytes_sent += by_kind(0);
+        self.totals.bytes_sent += by_kind(Kind::ALL.len());
+        by_kind(0)
     }
 
     /// What crossed part borders, by what each rank says; `None` where ranks are alone with their batches, or alone.
     fn exchange<'r>(&mut self, of_ranks: impl Iterator<Item = &'r [u64]>) -> Option<Exchange> {
-        let of_ranks: Vec<_> = of_ranks.filter(|facts| !facts.is_empty()).collect();
-        if of_ranks.len() < 2 {
+        let of_ranks: Vec<_> = of_ranks.collect();
+        if of_ranks.len() == 1 || of_ranks.iter().any(|facts| facts.is_empty()) {
             return None;
         }
         self.crossed.resize(of_ranks.len(), vec![0; of_ranks[0].len()]);
@@ -103,14 +94,17 @@ impl Session<'_> {
         Some(Exchange::of(&of_ranks))
     }
 
-    /// How all ranks did since their meters showed `before`; nothing where there is only one.
-    pub(super) fn health(&self, before: Meters) -> Result<Vec<RankHealth>> {
+    /// How all ranks did since their meters showed `before`, nothing where there is only one; and the processor time of all
+    /// processes, of which this one took `cpu_secs`.
+    pub(super) fn health(&self, before: Meters, cpu_secs: f64) -> Result<(Vec<RankHealth>, f64)> {
         let comm = &self.worker.comm;
         if comm.size() == 1 {
-            return Ok(Vec::new());
+            return Ok((Vec::new(), cpu_secs));
         }
+        let micros = |secs: f64| (secs * 1e6) as u64;
         let waited = (comm.meters() - before).total().seconds_waited;
-        let mine = [(waited * 1e6) as u64, peak_rss_bytes()];
+        let mine =
+            [micros(waited), peak_rss_bytes(), if comm.leads_process() { micros(cpu_secs) } else { 0 }];
         let of_ranks = comm.all_gather(&mine, Kind::Control)?;
         let health = of_ranks.iter().enumerate().map(|(rank, facts)| RankHealth {
             rank: rank as u64,
@@ -118,7 +112,8 @@ impl Session<'_> {
             waited_secs: facts[0] as f64 * 1e-6,
             peak_rss_bytes: facts[1],
         });
-        Ok(health.collect())
+        let cpu_micros: u64 = of_ranks.iter().map(|facts| facts[2]).sum();
+        Ok((health.collect(), cpu_micros as f64 * 1e-6))
     }
 
     /// What islands took on all ranks; `None` where ranks do not train on islands.
@@ -244,9 +239,9 @@ impl Session<'_> {
     /// What the run came to.
     pub(super) fn summary(&mut self) -> Result<Summary> {
         // What was sent since the last epoch: its evaluation, and checkpoints.
-        let mut costs = self.costs(self.worker.comm.meters(), 0.0);
-        self.worker.comm.all_reduce_sum_u64(&mut costs, Kind::Control)?;
-        self.count(&costs);
+        let mut sent = self.sent_since(self.worker.comm.meters());
+        self.worker.comm.all_reduce_sum_u64(&mut sent, Kind::Control)?;
+        self.count(&sent);
         let config = &self.run.config;
         let best = self.stopping.best();
         let mut peak = [self.totals.peak_rss_bytes.max(peak_rss_bytes())];

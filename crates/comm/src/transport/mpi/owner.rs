@@ -27,12 +27,12 @@ const REST: Duration = Duration::from_micros(100);
 /// Looks after which a rest is twice as long, and the longest: ranks that compute need the processor more than an owner that
 /// finds nothing, and the first message after a long silence can wait for most of a millisecond.
 const LOOKS: u32 = 32;
-const LONGER_REST: Duration = Duration::from_micros(800);
+const MOST_REST: Duration = Duration::from_micros(800);
 /// By how much a rest may be longer than it was asked to be: Linux takes twice the short one where it is not told.
 const SLACK: Duration = Duration::from_micros(1);
 /// The rest while nobody waits and nothing is on its way out, after so many looks at which nothing moved: what arrives
 /// meanwhile fits into the buffers of the sockets.
-const LONG_REST: Duration = Duration::from_millis(2);
+const QUIET_REST: Duration = Duration::from_millis(2);
 const QUIET: u32 = 16;
 /// How long a process that ends waits for its last messages and for the others.
 const FAREWELL: Duration = Duration::from_secs(5);
@@ -113,8 +113,11 @@ fn start() -> Result<Owner> {
 
 /// Has the rests of this thread last as long as they are asked to; where that is not possible, they are longer.
 fn rest_precisely() {
+    #[cfg(target_os = "linux")]
     // SAFETY: the call takes a number.
-    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, SLACK.as_nanos() as libc::c_ulong) };
+    unsafe {
+        libc::prctl(libc::PR_SET_TIMERSLACK, SLACK.as_nanos() as libc::c_ulong)
+    };
 }
 
 /// However the process ends in order, its last messages go out and MPI is left in order where that is possible.
@@ -329,12 +332,12 @@ impl Loop {
         let awaited = self.orders.waiting.load(Ordering::Relaxed) > 0;
         if awaited || !self.is_flushed() || idle < QUIET {
             let rest = if awaited { SHORT_REST } else { REST };
-            let rest = rest.saturating_mul(2u32.saturating_pow(idle / LOOKS)).min(LONGER_REST);
+            let rest = rest.saturating_mul(2u32.saturating_pow(idle / LOOKS)).min(MOST_REST);
             drop(self.orders.news.wait_timeout(queue, rest));
             return idle;
         }
         self.orders.asleep.store(true, Ordering::Relaxed);
-        drop(self.orders.news.wait_timeout(queue, LONG_REST));
+        drop(self.orders.news.wait_timeout(queue, QUIET_REST));
         self.orders.asleep.store(false, Ordering::Relaxed);
         // Whoever waits from now on finds an owner that looks often.
         QUIET

@@ -12,7 +12,7 @@
 use super::{Deal, Moment, Setting, Weight};
 use crate::boundary::{Boundary, Exact, Toll};
 use crate::index::Active;
-use crate::parameters::{Parameter, Parameters};
+use crate::parameters::{Parameter, Parameters, put_back};
 use crate::run::Updates;
 use crate::strategy::EpochOutcome;
 use crate::tape::Tape;
@@ -57,20 +57,9 @@ fn numbers(parameters: &Parameters, of: fn(&Parameter) -> &[f32]) -> Vec<f32> {
     parameters.iter().flat_map(|parameter| of(parameter).iter().copied()).collect()
 }
 
-/// Writes them back.
-fn put_back(parameters: &mut Parameters, numbers: &[f32], to: fn(&mut Parameter) -> &mut Vec<f32>) {
-    let mut rest = numbers;
-    for parameter in parameters.iter_mut() {
-        let slot = to(parameter);
-        let (mine, others) = rest.split_at(slot.len());
-        slot.copy_from_slice(mine);
-        rest = others;
-    }
-}
-
 impl Lane {
     fn compute(&mut self, setting: Setting<'_>, job: &Job) -> Result<Done> {
-        put_back(&mut self.tape.parameters, &job.weights, |weight| &mut weight.value);
+        put_back(self.tape.parameters.iter_mut().map(|weight| &mut weight.value), &job.weights);
         self.boundary.converse(job.number as u64);
         let loss = setting.learn(&mut self.tape, &mut self.boundary, &job.active, job.now)?;
         self.tape.catch_up();
@@ -225,7 +214,7 @@ impl Flight<'_> {
                 false => sum.iter_mut().zip(gradient).for_each(|(sum, more)| *sum += more),
             }
         }
-        put_back(&mut worker.tape.parameters, &sum, |weight| &mut weight.grad);
+        put_back(worker.tape.parameters.iter_mut().map(|weight| &mut weight.grad), &sum);
         self.outcome.steps += 1;
         worker.update(epoch, before + self.outcome.steps)?;
         self.weights = Arc::new(numbers(&worker.tape.parameters, |weight| &weight.value));
