@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 const PATIENCE: u32 = 5;
 /// The first rest between two looks while a rank waits, and while all compute: the sockets' buffers hold far more than arrives
 /// meanwhile.
-const SHORT_REST: Duration = Duration::from_micros(25);
+const SHORT_REST: Duration = Duration::from_micros(60);
 const REST: Duration = Duration::from_micros(100);
 /// Looks after which a rest is twice as long, and the longest: ranks that compute need the processor more than an owner that
 /// finds nothing, and the first message after a long silence can wait for most of a millisecond.
